@@ -1,0 +1,380 @@
+"""The frozen values that travel along the line. No behaviour beyond what a value knows of itself.
+
+Vectors are bytes here (little-endian), so that the nouns need no numpy: float32 for a chunk, int8 rows for its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from router.filters import Filter, Scalar
+
+Labels = Mapping[str, Scalar | frozenset[str]]
+Leg = Literal["dense", "lexical"]
+Outcome = Literal["answered", "empty", "clarify", "none", "refused"]
+ContentKind = Literal["prose", "code", "table"]
+
+CLASSES = ("public", "internal", "confidential", "restricted")
+"""Names of sensitivity and clearance 0 to 3."""
+
+SOURCE_FIELD = "@source"
+"""The store's own label field that holds the source's name; no Cedar attribute can be called so."""
+
+
+# --- who asks what ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, as mapped by identity.yaml from a verified token. Born in `identity.py` and nowhere else.
+
+    `groups` carry the issuer's alias (`corp:hr`). `attributes` are the schema's other attributes of User, sorted by name.
+    """
+
+    issuer: str
+    subject: str
+    kind: Literal["User", "Service"]
+    tenant: str
+    groups: frozenset[str]
+    attributes: tuple[tuple[str, Scalar | frozenset[str]], ...]
+    expires_at_s: int = field(compare=False)
+    development: bool = field(default=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.issuer}#{self.subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`now` is the router's clock or `--now`, aware and in UTC; `k` the number of passages wanted."""
+
+    text: str
+    now: datetime
+    k: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source as sources.yaml declares it. `groups` and `least` are the envelope that no label may leave."""
+
+    name: str
+    tenant: str
+    connector: str
+    groups: frozenset[str]
+    least: int
+    description: str
+    question: str
+    labels: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one action on one source may touch. `policies` are the ids of the policies that speak in the filter."""
+
+    source: str
+    filter: Filter
+    policies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Everything a principal may search, by source; sources with `Never` are absent. `day_ms` is `context.now`."""
+
+    principal: Principal
+    policy_version: str
+    day_ms: int
+    search: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which legs the question needs. Scores and margin lie between 0 and 1."""
+
+    name: Literal["documents", "contextual", "sql", "both", "none", "clarify"]
+    scores: Mapping[str, float]
+    margin: float
+    abstained: bool
+    reasons: tuple[str, ...]
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where in its document a passage stands: page or slide from 1, lines from 1 (both ends included), sheet by name."""
+
+    page: int | None = None
+    lines: tuple[int, int] | None = None
+    sheet: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One retrievable piece. `chunk_id` is `document_id#ordinal`; `document_id` is `source/` + the key inside the source.
+
+    `context` goes in front of both legs and is never evidence. `meta` holds front matter that is not a label,
+    for code also `scope` and `imports`.
+    """
+
+    chunk_id: str
+    document_id: str
+    source: str
+    ordinal: int
+    title: str
+    heading_path: tuple[str, ...]
+    text: str
+    kind: ContentKind
+    uri: str
+    span: Span
+    context: str = ""
+    version: str | None = None
+    language: str | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """One text under one model: `vector` float32 of unit length; per kept token its word-piece id (uint16) and its
+    projected, unit-length direction (int8, `token_dimensions` a row, divided by `token_scale`)."""
+
+    vector: bytes
+    token_ids: bytes
+    token_vectors: bytes
+    token_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What an index records of its embedder; an index is never searched with another."""
+
+    name: str
+    sha256: str
+    dimensions: int
+    token_dimensions: int
+    max_tokens: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}@{self.sha256[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedDocument:
+    """A document as a store takes it: complete labels (tenant included) and chunks with their vectors, in order."""
+
+    source: str
+    document_id: str
+    labels: Labels
+    chunks: tuple[tuple[Chunk, Embedded], ...]
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One pre-filtered search of one tenant. `filter` is compiled and speaks also of `SOURCE_FIELD`.
+
+    `vector` is float32 bytes or None when the dense leg is off; `text` is None when the lexical leg is off.
+    """
+
+    tenant: str
+    filter: Filter
+    text: str | None
+    vector: bytes | None
+    model_id: str
+    limit: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A hit of either leg with both exact scores (BM25 is 0 without a matching term, cosine NaN-free)."""
+
+    chunk_id: str
+    document_id: str
+    source: str
+    bm25: float
+    cosine: float
+    legs: tuple[Leg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hits ordered by chunk id; `admitted` is the number of chunks that the filter admits."""
+
+    candidates: tuple[Candidate, ...]
+    admitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A chunk as loaded for ranking and answering, with the labels it carries in the store."""
+
+    chunk: Chunk
+    labels: Labels
+    token_ids: bytes
+    token_vectors: bytes
+    token_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One passage in rank order, before it becomes part of an answer."""
+
+    stored: Stored
+    legs: tuple[Leg, ...]
+
+
+# --- answer -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    rank: int
+    source: str
+    document_id: str
+    chunk_id: str
+    title: str
+    heading_path: tuple[str, ...]
+    text: str
+    uri: str
+    span: Span
+    version: str | None
+    effective_from: str | None
+    why: tuple[Leg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage as the record and the answer show it. Counts start at what the filter admitted."""
+
+    name: str
+    us: int
+    count_in: int | None = None
+    count_out: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof of the filter that one leg ran under."""
+
+    leg: Leg
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Evidence with a receipt (interface.md, section 3). Ranks only: no engine score, no data version, no drop count."""
+
+    decision_id: str
+    outcome: Outcome
+    route: Route
+    passages: tuple[Passage, ...]
+    stages: tuple[Stage, ...]
+    degraded: tuple[Degraded, ...]
+    policy_version: str
+    filters: tuple[Receipt, ...]
+    refusal: Refusal | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "decision_id": self.decision_id,
+            "outcome": self.outcome,
+            "route": {
+                "name": self.route.name,
+                "scores": dict(self.route.scores),
+                "margin": self.route.margin,
+                "abstained": self.route.abstained,
+                "reasons": list(self.route.reasons),
+            },
+            "passages": [_passage_json(passage) for passage in self.passages],
+            "tables": [],
+            "stages": [_stage_json(stage) for stage in self.stages],
+            "degraded": [{"stage": entry.stage, "reason": entry.reason} for entry in self.degraded],
+            "policy_version": self.policy_version,
+            "filters": [{"leg": receipt.leg, "digest": receipt.digest} for receipt in self.filters],
+        }
+        if self.refusal is not None:
+            body["refusal"] = {"code": self.refusal.code, "reason": self.refusal.reason}
+        return body
+
+
+def _passage_json(passage: Passage) -> dict[str, Any]:
+    span = {
+        key: value
+        for key, value in (("page", passage.span.page), ("lines", passage.span.lines), ("sheet", passage.span.sheet))
+        if value is not None
+    }
+    return {
+        "rank": passage.rank,
+        "source": passage.source,
+        "document_id": passage.document_id,
+        "chunk_id": passage.chunk_id,
+        "title": passage.title,
+        "heading_path": list(passage.heading_path),
+        "text": passage.text,
+        "uri": passage.uri,
+        "span": span,
+        "version": passage.version,
+        "effective_from": passage.effective_from,
+        "why": list(passage.why),
+    }
+
+
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    return {"name": stage.name, "ms": round(stage.us / 1000, 3), "in": stage.count_in, "out": stage.count_out, "note": stage.note}
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row for the ledger. `body` is canonical JSON; `inputs` are personal, kept apart and erasable, under a salt."""
+
+    tenant: str
+    decision_id: str
+    kind: str
+    at_us: int
+    body: bytes
+    inputs: bytes | None = None
+    salt: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A record's place in its tenant's chain: digest = SHA-256 over seq, previous, tenant, id, kind, time and body."""
+
+    seq: int
+    previous: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """Why a model is called and for whom; local models ignore it, hosted ones are judged by it."""
+
+    principal: str
+    name: Literal["embed_question", "embed_chunks", "rerank", "context", "draft_sql", "route", "grade"]
+    classes: frozenset[int]
+    decision_id: str

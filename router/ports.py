@@ -1,0 +1,140 @@
+"""What the core asks of the outside. Each port is implemented by one or more files under `connectors/`.
+
+Every method that can wait takes `deadline_s`, the seconds it may still use. Every failure is a `router.errors` error:
+no exception of a driver crosses a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from router.domain import Embedded, Found, IndexedDocument, Labels, Link, ModelCard, Purpose, Record, Search, Stored
+from router.filters import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """A document as a store holds it; `label_digest` is of the labels only."""
+
+    source: str
+    document_id: str
+    chunks: int
+    label_digest: str
+
+
+class DocStore(Protocol):
+    """Documents of many tenants, each tenant a partition of its own. There is no call without a filter or a tenant.
+
+    Reads see the current generation. Writes go to `generation` (None = the current one). A call for a partition whose
+    stored tenant is another raises `SourceError("tenant_mismatch")`.
+    """
+
+    def search(self, search: Search) -> Found:
+        """Both legs under the filter, inside one snapshot; filter before top-k; ties by chunk id; `Never` does no I/O."""
+        ...
+
+    def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
+        """The named chunks that `f` admits, in the order asked for; others are left out silently."""
+        ...
+
+    def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:
+        """Insert or replace whole documents, all in one transaction."""
+        ...
+
+    def relabel(self, tenant: str, labels: Mapping[str, Labels], *, generation: str | None = None) -> int:
+        """Give documents (by document_id) new complete labels without touching text or vectors; returns how many changed."""
+        ...
+
+    def delete(self, tenant: str, document_ids: Sequence[str], *, generation: str | None = None) -> int:
+        """Remove documents; returns how many there were."""
+        ...
+
+    def forget(self, tenant: str, document_ids: Sequence[str]) -> int:
+        """Remove from every generation and leave no byte of the text on disk; returns how many generations held one."""
+        ...
+
+    def documents(self, tenant: str, *, generation: str | None = None) -> Iterator[DocumentInfo]:
+        """Every document, ordered by id."""
+        ...
+
+    def generation(self, tenant: str) -> str | None:
+        """Name of the current generation; None when the tenant has none."""
+        ...
+
+    def begin_generation(self, tenant: str, *, keep_sources: Iterable[str] = ()) -> str:
+        """A new generation beside the current one that starts with copies of `keep_sources`."""
+        ...
+
+    def switch(self, tenant: str, generation: str) -> None:
+        """Make `generation` current, atomically; the previous one is kept until the next switch."""
+        ...
+
+    def verify(self, tenant: str) -> list[str]:
+        """Faults of the store itself in words; empty when whole."""
+        ...
+
+    def version(self, tenant: str) -> str:
+        """Changes with every committed write (for records and caches, never for answers)."""
+        ...
+
+
+class QuestionVector(Protocol):
+    """A question under the embedder: bytes as in `Embedded`, special tokens and punctuation left out."""
+
+    @property
+    def vector(self) -> bytes: ...
+    @property
+    def token_ids(self) -> bytes: ...
+    @property
+    def token_vectors(self) -> bytes: ...
+    @property
+    def token_scale(self) -> float: ...
+
+
+class Embedder(Protocol):
+    """Texts to vectors. A text's vector never depends on the texts beside it."""
+
+    @property
+    def card(self) -> ModelCard: ...
+
+    def embed_question(self, text: str, purpose: Purpose) -> Embedded: ...
+
+    def embed_chunks(self, texts: Sequence[str], purpose: Purpose) -> list[Embedded]: ...
+
+    def count_tokens(self, text: str) -> int:
+        """Word pieces of `text` without special tokens, not cut at the model's limit."""
+        ...
+
+
+class Reranker(Protocol):
+    """Scores texts against a question; the result has one finite score a text, in the order given."""
+
+    def rerank(self, question: str, texts: Sequence[str], purpose: Purpose, *, deadline_s: float) -> list[float]: ...
+
+
+class Ledger(Protocol):
+    """Append-only rows, one hash chain a tenant. When `append` returns, the rows are durable. No row is ever updated."""
+
+    def append(self, records: Sequence[Record]) -> list[Link]:
+        """All or none, in one commit (shared with concurrent callers). Raises `LedgerError`."""
+        ...
+
+    def read(
+        self, tenant: str, *, decision_id: str | None = None, since_us: int = 0, after_seq: int = 0, limit: int | None = None
+    ) -> Iterator[tuple[Link, Record]]:
+        """Rows in chain order; `inputs` and `salt` are None where they were erased."""
+        ...
+
+    def tenants(self) -> list[str]: ...
+
+    def erase_inputs(self, tenant: str, decision_ids: Sequence[str]) -> int:
+        """Remove the personal inputs; the chain stays verifiable. Returns how many rows held some."""
+        ...
+
+
+class Verifier(Protocol):
+    """Checks a bearer token's signature, issuer, audience and times; returns (issuer alias, claims) or raises `Refused`."""
+
+    def verify(self, token: str, *, now_s: int) -> tuple[str, Mapping[str, Any]]: ...
