@@ -5,6 +5,8 @@ Vectors are bytes here (little-endian), so that the nouns need no numpy: float32
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -172,6 +174,122 @@ class IndexedDocument:
     document_id: str
     labels: Labels
     chunks: tuple[tuple[Chunk, Embedded], ...]
+
+
+def label_digest(labels: Labels) -> str:
+    """SHA-256 of complete labels in canonical JSON, without `SOURCE_FIELD`. Store, manifest and ledger compare this one."""
+    plain = {
+        name: ["set", sorted(value)] if isinstance(value, frozenset) else [type(value).__name__, value]
+        for name, value in labels.items()
+        if name != SOURCE_FIELD
+    }
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# --- where documents come from ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One document as its source lists it. `key` is its place inside the source; `fingerprint` is cheap to take and
+    changes whenever the bytes may have changed (for a file: size, times and inode)."""
+
+    key: str
+    size_bytes: int
+    fingerprint: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Something a source holds but will not give: a link out of its folder, a name that is no text, a row without id."""
+
+    key: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An entry's bytes as read. `name` hints at the format, the bytes decide. `fingerprint` is of what was read, empty when
+    it cannot be trusted to change with the next write (the file was written a moment ago). `title` stands above what the
+    text says of itself. `ready` marks plain text made by the source: it needs no parser process."""
+
+    data: bytes
+    name: str
+    fingerprint: str
+    title: str = ""
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RawLabels:
+    """What a source says of one entry, unchecked. Every rule that matches; narrowing mappings (sidecars) come after.
+
+    `bare_groups`: group names without an issuer's alias get the one that all groups of the source's envelope share.
+    `fault` is set when the labels cannot be read at all; the document is then not indexed.
+    """
+
+    rules: tuple[Mapping[str, object], ...]
+    narrowing: tuple[Mapping[str, object], ...] = ()
+    bare_groups: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChange:
+    """A change of what a document may be seen by, for the ledger. `old` or `new` is None when there is none."""
+
+    source: str
+    document_id: str
+    old: str | None
+    new: str | None
+    cause: Literal["indexed", "relabelled", "changed", "gone", "not_indexable", "forgotten", "repaired"]
+
+
+RowState = Literal["writing", "indexed", "failed", "forgotten"]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """What is known of one document of one generation. `writing` says that the store may or may not hold it.
+
+    `narrowing` is the front matter's part of the labels in canonical JSON, so that a change of rules needs no parsing.
+    `pipeline` is the version of parser and chunker that made the chunks.
+    """
+
+    tenant: str
+    generation: str
+    source: str
+    key: str
+    state: RowState
+    fingerprint: str
+    content_hash: str
+    version: str | None = None
+    chunks: int = 0
+    label_digest: str = ""
+    narrowing: str = "{}"
+    model_id: str = ""
+    pipeline: str = ""
+    reason: str = ""
+    detail: str = ""
+    indexed_at_us: int = 0
+
+    @property
+    def document_id(self) -> str:
+        return f"{self.source}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRun:
+    """One run of the ingestion line, as `index status` shows it."""
+
+    run_id: str
+    started_at_us: int
+    ended_at_us: int
+    outcome: Literal["done", "failed", "interrupted"]
+    summary: Mapping[str, int]
 
 
 # --- search -----------------------------------------------------------------------------------------------------------

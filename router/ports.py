@@ -7,10 +7,28 @@ no exception of a driver crosses a port.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from router.domain import Embedded, Found, IndexedDocument, Labels, Link, ModelCard, Purpose, Record, Search, Stored
+from router.domain import (
+    Content,
+    Embedded,
+    Entry,
+    Found,
+    IndexedDocument,
+    IndexRun,
+    Labels,
+    Link,
+    ManifestRow,
+    ModelCard,
+    Purpose,
+    RawLabels,
+    Record,
+    Rejected,
+    Search,
+    Stored,
+)
 from router.filters import Filter
 
 
@@ -77,6 +95,66 @@ class DocStore(Protocol):
 
     def version(self, tenant: str) -> str:
         """Changes with every committed write (for records and caches, never for answers)."""
+        ...
+
+
+class DocumentSource(Protocol):
+    """Where documents come from. Write your own with three methods; `connectors/folder.py` is the example to read.
+
+    One object serves one run: `entries` is called first, `labels` and `read` for entries it yielded.
+    """
+
+    def entries(self) -> Iterator[Entry | Rejected]:
+        """Everything the source holds, in an order that depends only on the keys; each key once, and valid text.
+
+        Raises `SourceError` when the source cannot be listed as a whole: half a list would read as deletions.
+        """
+        ...
+
+    def labels(self, entry: Entry) -> RawLabels:
+        """What the source says of who may see the entry. No rule at all means: not to be indexed. Does not read the entry."""
+        ...
+
+    def read(self, entry: Entry) -> Content:
+        """The entry's bytes. Raises `SourceError` with code `gone`, `changed_while_read`, `too_large` or `unreadable`."""
+        ...
+
+
+class Manifest(Protocol):
+    """What was indexed, from what, under which labels. Keeps no text of a document. Every write is one transaction."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Held by whoever changes an index; a second holder gets `SourceError("index_busy")` at once."""
+        ...
+
+    def rows(self, tenant: str, generation: str, *, source: str | None = None) -> list[ManifestRow]:
+        """Rows ordered by source and key."""
+        ...
+
+    def write(self, rows: Sequence[ManifestRow]) -> None:
+        """Insert or replace by tenant, generation, source and key."""
+        ...
+
+    def remove(self, rows: Sequence[ManifestRow]) -> None: ...
+
+    def copy(self, tenant: str, *, old: str, new: str, sources: Iterable[str]) -> None:
+        """Give `new` the rows of `sources` in `old`."""
+        ...
+
+    def keep(self, tenant: str, generations: Iterable[str]) -> None:
+        """Remove the rows of every other generation of the tenant."""
+        ...
+
+    def bury(self, tenant: str, source: str, content_hash: str, *, at_us: int) -> None:
+        """Remember that this content was forgotten and must not be indexed again."""
+        ...
+
+    def buried(self, tenant: str, source: str) -> frozenset[str]: ...
+
+    def note_run(self, run: IndexRun) -> None: ...
+
+    def runs(self, *, limit: int) -> list[IndexRun]:
+        """The latest runs, newest first."""
         ...
 
 
