@@ -51,6 +51,36 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """Where in a token's claims a value stands: the keys to follow from the top."""
+
+    path: tuple[str, ...]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """One issuer of identity.yaml. `alias` is the prefix of its groups and principals; `tenants` all it may assert.
+
+    A development issuer signs with the key in the state folder; every other has `jwks`, a file or an https URL.
+    A token is a `Service`'s where the claim at `service` is there and the one at `service_absent` is not.
+    """
+
+    alias: str
+    iss: str
+    development: bool
+    jwks: str | None
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    tenants: frozenset[str]
+    tenant: Claim
+    groups: Claim | None
+    attributes: tuple[tuple[str, Claim], ...]
+    service: Claim | None = None
+    service_absent: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """`now` is the router's clock or `--now`, aware and in UTC; `k` the number of passages wanted."""
 
@@ -486,6 +516,16 @@ class Link:
     seq: int
     previous: str
     digest: str
+
+
+CHAIN_START = "0" * 64
+"""`previous` of a tenant's first record."""
+
+
+def link_digest(seq: int, previous: str, record: Record) -> str:
+    """SHA-256 over one line of JSON, a newline and the body; ledger and verification share it and nothing else."""
+    header = json.dumps([seq, previous, record.tenant, record.decision_id, record.kind, record.at_us])
+    return hashlib.sha256(b"%b\n%b" % (header.encode(), record.body)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
