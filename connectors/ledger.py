@@ -27,6 +27,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.pool import PoolProxiedConnection
 
 from router.domain import CHAIN_START, Link, Record, link_digest
 from router.errors import LedgerError, UsageError
@@ -80,15 +81,23 @@ _APPEND_ONLY = {
     ),
 }
 
-_head = (
-    sa.select(_records.c.seq, _records.c.digest)
-    .where(_records.c.tenant == sa.bindparam("tenant"))
-    .order_by(_records.c.seq.desc())
-    .limit(1)
-)
-_insert_records = _records.insert()
-_insert_inputs = _inputs.insert()
-_lock_tenant = sa.text("SELECT pg_advisory_xact_lock(:class, hashtext(:tenant))")
+_LOCK_TENANT = "SELECT pg_advisory_xact_lock(%s, hashtext(%s))"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sql:
+    """The three statements of every append, compiled once: run through SQLAlchemy each time they cost thrice the insert."""
+
+    head: str
+    insert_record: str
+    insert_input: str
+
+
+def _compile(dialect: sa.Dialect) -> _Sql:
+    columns, mine = _records.c, _records.c.tenant == sa.bindparam("tenant")
+    last = sa.select(sa.func.max(columns.seq)).where(mine).scalar_subquery()
+    head = sa.select(columns.seq, columns.digest).where(mine, columns.seq == last)
+    return _Sql(*(str(statement.compile(dialect=dialect)) for statement in (head, _records.insert(), _inputs.insert())))
 
 
 @dataclass(slots=True)
@@ -110,10 +119,16 @@ class SqlLedger:
         self._path = where if isinstance(where, Path) else None
         self._engine = _build_engine(where, busy_s)
         self._sqlite = self._engine.dialect.name == "sqlite"
+        self._driver: Any = self._engine.dialect.loaded_dbapi
+        self._sql = _compile(self._engine.dialect)
         self._mutex = threading.Lock()
         self._queue: list[_Call] = []
         self._led = False
-        self._writer: Connection | None = None
+        self._writer: PoolProxiedConnection | None = None
+        self._place: tuple[int, int] | None = None
+        self._ready = False
+        self.commits = 0
+        """How many transactions this object has committed (for metrics: calls over commits is what sharing saves)."""
 
     # --- append: one leader, one commit ---
 
@@ -190,75 +205,82 @@ class SqlLedger:
             committing = False
             try:
                 writer = self._open_writer()
-                with writer.begin():
-                    links = self._insert(writer, group)
-                    committing = True
+                cursor = writer.cursor()
+                if self._sqlite:
+                    cursor.execute("BEGIN IMMEDIATE")
+                links = self._insert(cursor, group)
+                committing = True
+                writer.commit()
+                self._check_place()
+                self.commits += 1
                 return links
-            except (sa.exc.SQLAlchemyError, OSError) as error:
-                self._close_writer()
-                lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+            except BaseException as error:
+                self._drop_writer()
+                if not isinstance(error, (self._driver.Error, sa.exc.SQLAlchemyError, OSError)):
+                    raise
+                lost = isinstance(error, self._driver.Error) and self._engine.dialect.is_disconnect(error, None, None)
                 if attempt == 2 or committing or not lost:
                     raise _translate(error) from None
-            except BaseException:
-                self._close_writer()
-                raise
         raise AssertionError("unreachable")
 
-    def _insert(self, writer: Connection, group: Sequence[_Call]) -> list[list[Link]]:
-        heads = self._heads(writer, sorted({record.tenant for call in group for record in call.records}))
-        rows: list[dict[str, Any]] = []
-        inputs: list[dict[str, Any]] = []
+    def _insert(self, cursor: Any, group: Sequence[_Call]) -> list[list[Link]]:
+        heads = self._heads(cursor, sorted({record.tenant for call in group for record in call.records}))
+        rows: list[tuple[Any, ...]] = []
+        inputs: list[tuple[Any, ...]] = []
         result: list[list[Link]] = []
         for call in group:
             links: list[Link] = []
             for record in call.records:
-                last, previous = heads[record.tenant]
-                seq = last + 1
-                digest = link_digest(seq, previous, record)
-                heads[record.tenant] = (seq, digest)
-                links.append(Link(seq, previous, digest))
-                place = {"tenant": record.tenant, "seq": seq}
-                rows.append({**place, "previous": previous, "digest": digest, **_columns(record)})
+                tenant, (last, previous) = record.tenant, heads[record.tenant]
+                link = Link(last + 1, previous, link_digest(last + 1, previous, record))
+                heads[tenant] = (link.seq, link.digest)
+                links.append(link)
+                rows.append((tenant, link.seq, previous, link.digest, record.decision_id, record.kind, record.at_us, record.body))
                 if record.inputs is not None:
-                    inputs.append({**place, "salt": record.salt, "inputs": record.inputs})
+                    inputs.append((tenant, link.seq, record.salt, record.inputs))
             result.append(links)
-        writer.execute(_insert_records, rows)
+        cursor.executemany(self._sql.insert_record, rows)
         if inputs:
-            writer.execute(_insert_inputs, inputs)
+            cursor.executemany(self._sql.insert_input, inputs)
         return result
 
-    def _heads(self, writer: Connection, tenants: Sequence[str]) -> dict[str, tuple[int, str]]:
+    def _heads(self, cursor: Any, tenants: Sequence[str]) -> dict[str, tuple[int, str]]:
         """The last link of each tenant, read under the write lock; in one order, so that two groups cannot deadlock."""
         heads: dict[str, tuple[int, str]] = {}
         for tenant in tenants:
             if not self._sqlite:
-                writer.execute(_lock_tenant, {"class": _LOCK_CLASS, "tenant": tenant})
-            row = writer.execute(_head, {"tenant": tenant}).first()
-            heads[tenant] = (0, CHAIN_START) if row is None else (row.seq, row.digest)
+                cursor.execute(_LOCK_TENANT, (_LOCK_CLASS, tenant))
+            cursor.execute(self._sql.head, (tenant, tenant))
+            row = cursor.fetchone()
+            heads[tenant] = (0, CHAIN_START) if row is None else (row[0], row[1])
         return heads
 
-    def _open_writer(self) -> Connection:
+    def _open_writer(self) -> PoolProxiedConnection:
+        """One connection for all commits of this process; the leader alone uses it."""
         if self._writer is None:
-            if self._path is not None:
-                _create_file(self._path)
-            writer = self._engine.connect().execution_options(ledger_writes=True)
-            try:
-                with writer.begin():
-                    _create_schema(writer)
-            except BaseException:
-                writer.close()
-                raise
-            self._writer = writer
+            self._create()
+            self._writer = self._engine.raw_connection()
         return self._writer
 
-    def _close_writer(self) -> None:
+    def _create(self) -> None:
+        if self._path is not None:
+            _create_file(self._path)
+        with self._engine.connect().execution_options(ledger_writes=True) as connection, connection.begin():
+            _create_schema(connection)
+        if self._path is not None and self._place is None:
+            self._place = _place(self._path)
+
+    def _check_place(self) -> None:
+        """A file that was removed or replaced while open takes commits that nobody will ever find again."""
+        if self._path is not None and _place(self._path) != self._place:
+            raise LedgerError(
+                "ledger_unwritable", "the ledger's file was removed or replaced while in use", "put it back and restart"
+            )
+
+    def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            try:
-                writer.invalidate()
-                writer.close()
-            except sa.exc.SQLAlchemyError:  # it failed already: what counts was raised by the call itself
-                pass
+            writer.invalidate()
 
     # --- read, erase, look ---
 
@@ -320,16 +342,16 @@ class SqlLedger:
     def check(self) -> None:
         """Raise unless a record could be written now (readiness, `doctor`): really writes, and takes it back."""
         try:
-            if self._path is not None:
-                _create_file(self._path)
+            self._create()
             with self._engine.connect().execution_options(ledger_writes=True) as writer, writer.begin() as transaction:
-                _create_schema(writer)
                 writer.execute(sa.update(_schema).values(version=_schema.c.version))
                 transaction.rollback()
+            self._check_place()
         except (sa.exc.SQLAlchemyError, OSError) as error:
             raise _translate(error) from None
 
     def close(self) -> None:
+        """Callers in flight finish; a later call opens anew."""
         with self._mutex:
             if not self._led and self._writer is not None:
                 self._writer.close()
@@ -341,7 +363,8 @@ class SqlLedger:
             if not self._exists():
                 return []
             with self._engine.connect() as reader, reader.begin():
-                return reader.execute(statement, values).fetchall() if _check_schema(reader) else []
+                self._ready = self._ready or _check_schema(reader)
+                return reader.execute(statement, values).fetchall() if self._ready else []
         except (sa.exc.SQLAlchemyError, OSError) as error:
             raise _translate(error) from None
 
@@ -351,10 +374,6 @@ class SqlLedger:
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
-
-
-def _columns(record: Record) -> dict[str, Any]:
-    return {"decision_id": record.decision_id, "kind": record.kind, "at_us": record.at_us, "body": record.body}
 
 
 def _check(record: Record) -> None:
@@ -394,6 +413,7 @@ def _build_engine(where: Path | str, busy_s: float) -> Engine:
     return sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",  # a head read after the lock must be the newest
+        paramstyle="format",  # positional, as SQLite's
         connect_args={"connect_timeout": max(2, round(busy_s)), "options": options},
     )
 
@@ -420,9 +440,17 @@ def _create_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
+def _place(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _create_schema(writer: Connection) -> None:
     if writer.dialect.name != "sqlite":
-        writer.execute(_lock_tenant, {"class": _LOCK_CLASS, "tenant": ""})
+        writer.exec_driver_sql(_LOCK_TENANT, (_LOCK_CLASS, ""))
     if _check_schema(writer):
         return
     if writer.dialect.name == "sqlite" and sa.inspect(writer).get_table_names():
@@ -468,7 +496,7 @@ _POSTGRES_CODES = {
 
 def _translate(error: Exception) -> LedgerError:
     """By the driver's codes, never by its text; what is unknown is unwritable."""
-    cause = getattr(error, "orig", None)
+    cause = getattr(error, "orig", error)
     code = "ledger_unwritable"
     if (number := getattr(cause, "sqlite_errorcode", None)) is not None:
         code = _SQLITE_CODES.get(number & 0xFF, code)

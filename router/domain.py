@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
 from router.filters import Filter, Scalar
@@ -524,7 +525,8 @@ CHAIN_START = "0" * 64
 
 def link_digest(seq: int, previous: str, record: Record) -> str:
     """SHA-256 over one line of JSON, a newline and the body; ledger and verification share it and nothing else."""
-    header = json.dumps([seq, previous, record.tenant, record.decision_id, record.kind, record.at_us])
+    texts = ",".join([encode_basestring_ascii(text) for text in (previous, record.tenant, record.decision_id, record.kind)])
+    header = f"[{seq},{texts},{record.at_us}]"
     return hashlib.sha256(b"%b\n%b" % (header.encode(), record.body)).hexdigest()
 
 
