@@ -1,0 +1,310 @@
+"""Decides: what a principal may search (grants, before anything is searched) and each thing in full (recheck, after).
+
+Both ask the same Cedar policies. `grants` asks once with the resource unknown and turns what is left open into one
+filter per source; `recheck` asks the whole question again for every passage whose text is about to leave.
+
+INVARIANT: an error, a missing decision, an unknown principal or a residual not understood is a refusal or a deny,
+never a wider filter (tests/faults/test_policies.py).
+INVARIANT: grants depend on policy version, mapped principal and UTC day, and on nothing else
+(tests/unit/test_policy_grants.py::test_memo_key).
+INVARIANT: a filter admits exactly what Cedar in full allows (tests/unit/test_policy_agreement.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from router.domain import SOURCE_FIELD, Grant, Grants, Issuer, Labels, Principal, Source
+from router.errors import PolicyError, Refused
+from router.filters import NEVER, EntityType, Filter, Scalar, compile_filter
+from router.policy.residual import FALSE, Member, Open, admit, fold, read_residual
+from router.policy.schema import NAMESPACE
+
+MEMO_LIMIT = 4_096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One policy as reviewed, and `body`, its tree in Cedar's JSON form."""
+
+    policy_id: str
+    effect: str
+    reason: str
+    owner: str
+    file: str
+    line: int
+    text: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Cedar's full decision on one thing. `policies` are the ids that decided; `why` says what else denied it."""
+
+    allowed: bool
+    policies: tuple[str, ...] = ()
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+@dataclass(slots=True)
+class Memo:
+    """A bounded map; the least recently used entry goes first. Values are computed outside the lock."""
+
+    limit: int = MEMO_LIMIT
+    _held: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]
+        value = compute()
+        with self._lock:
+            self._held[key] = value
+            while len(self._held) > self.limit:
+                self._held.popitem(last=False)
+        return value
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Cedar's parsed policies and schema, compiled once at load, and what was computed from them per principal."""
+
+    policies: Any
+    schema: Any
+    effects: Mapping[str, str]
+    granted: Memo = field(default_factory=Memo)
+    entities: Memo = field(default_factory=Memo)
+
+
+def build_engine(bodies: Mapping[str, Mapping[str, Any]], schema: Any) -> Engine:
+    """Key the policies by their @id, so that residuals and reasons name what reviewers named."""
+    import cedarpy
+
+    text = json.dumps({"staticPolicies": dict(bodies), "templates": {}, "templateLinks": []})
+    effects = {policy_id: body["effect"] for policy_id, body in bodies.items()}
+    return Engine(cedarpy.PolicySet.from_json_str(text), schema, effects)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicySet:
+    """One version of the policy folder. Immutable; only its memo grows."""
+
+    version: str
+    raw: Mapping[str, bytes]
+    types: Mapping[str, EntityType]
+    issuers: Mapping[str, Issuer]
+    sources: Mapping[str, Source]
+    people: Mapping[str, Mapping[str, Any]]
+    statements: tuple[Statement, ...]
+    engine: Engine
+
+    @property
+    def document_type(self) -> EntityType:
+        """What may be said of a document: the attributes that labels carry and filters compare."""
+        return self.types["Document"]
+
+    def grants(self, principal: Principal, now: datetime) -> Grants:
+        """What `principal` may search today, by source. Raises `Refused` where no sound filter can be given."""
+        day_ms = to_day_ms(now)
+        granted: tuple[Grant, ...] = self.engine.granted.get((principal, day_ms), lambda: self._grants(principal, day_ms))
+        return Grants(principal, self.version, day_ms, granted)
+
+    def recheck(self, principal: Principal, now: datetime, things: Sequence[tuple[str, str, Labels]]) -> list[Verdict]:
+        """Cedar in full on each (source, document id, labels); in order. Whatever cannot be judged is denied."""
+        context = {"now": to_day_ms(now)}
+        judged: dict[Hashable, Verdict | None] = {}
+        keys: list[Hashable] = []
+        asked: list[tuple[Hashable, dict[str, Any]]] = []
+        for source, _, labels in things:
+            # Policies cannot name a document, so equal labels in one source have one verdict.
+            key = (source, tuple(sorted((name, type(value).__name__, value) for name, value in labels.items())))
+            keys.append(key)
+            if key not in judged:
+                judged[key] = self._refuse_labels(source, labels)
+                if judged[key] is None:
+                    asked.append((key, _document(f"{len(asked):032x}", source, labels)))
+        verdicts = self._authorize(principal, "search", [entity for _, entity in asked], context)
+        judged.update((key, verdict) for (key, _), verdict in zip(asked, verdicts, strict=True))
+        return [verdict for key in keys if (verdict := judged[key]) is not None]
+
+    def authorize(self, principal: Principal, now: datetime, action: str, *, tenant: str) -> Verdict:
+        """`audit` or `explain_own` on the decisions of a tenant."""
+        entity = _entity("Decision", "0" * 32, {"tenant": tenant})
+        return self._authorize(principal, action, [entity], {"now": to_day_ms(now)})[0]
+
+    def may_disclose(self, principal: Principal, *, provider: str, purpose: str, sensitivity: int) -> Verdict:
+        """Whether text of this class may go to this provider for this purpose, asked for by `principal`."""
+        context = {"purpose": purpose, "class": sensitivity}
+        return self._authorize(principal, "disclose", [_entity("Provider", provider, {})], context)[0]
+
+    # --- partial --------------------------------------------------------------------------------------------------
+
+    def _grants(self, principal: Principal, day_ms: int) -> tuple[Grant, ...]:
+        names = sorted(source.name for source in self.sources.values() if source.tenant == principal.tenant)
+        if not names:
+            return ()
+        residuals = self._open_residuals(principal, day_ms)
+        members = list(dict.fromkeys(member for tree in residuals.values() for member in _members(tree)))
+        compiled: dict[tuple[bool, ...], tuple[Filter, tuple[str, ...]]] = {}
+        granted = []
+        for name in names:
+            # Sources that no policy tells apart share one compiled filter.
+            kind = tuple(name in member.sources for member in members)
+            if kind not in compiled:
+                compiled[kind] = self._compile(residuals, name)
+            f, speaking = compiled[kind]
+            if f != NEVER:
+                granted.append(Grant(name, f, speaking))
+        return tuple(granted)
+
+    def _open_residuals(self, principal: Principal, day_ms: int) -> dict[str, Open]:
+        """One partial evaluation of the whole set; every policy must come back with a residual that is understood."""
+        import cedarpy
+
+        request = {
+            "principal": f'{NAMESPACE}::{principal.kind}::"{principal_id(principal)}"',
+            "action": f'{NAMESPACE}::Action::"search"',
+            "context": {"now": day_ms},
+        }
+        entities = self._principal_entities(principal)
+        result = cedarpy.is_authorized_partial(request, self.engine.policies, entities, self.engine.schema)
+        if result.diagnostics.errors or result.diagnostics.unknown_entities:
+            raise Refused("policy_evaluation", "the policies cannot be evaluated for this identity", "ask the policy owners")
+        residuals = result.residuals
+        if set(residuals) != set(self.engine.effects):
+            raise Refused("policy_no_decision", "the policies gave no decision for this identity", "ask the policy owners")
+        try:
+            return {policy_id: _read(residuals[policy_id]) for policy_id in sorted(residuals)}
+        except PolicyError as error:
+            raise Refused(error.code, error.message, error.hint) from error
+
+    def _compile(self, residuals: Mapping[str, Open], source: str) -> tuple[Filter, tuple[str, ...]]:
+        said = {policy_id: fold(tree, source) for policy_id, tree in residuals.items() if tree != FALSE}
+        effects = self.engine.effects
+        f = admit(
+            (said[policy_id] for policy_id in said if effects[policy_id] == "permit"),
+            (said[policy_id] for policy_id in said if effects[policy_id] == "forbid"),
+        )
+        try:
+            compiled = compile_filter(f, self.document_type)
+        except PolicyError as error:
+            raise Refused(error.code, error.message, error.hint) from error
+        return compiled, tuple(policy_id for policy_id, part in said.items() if part != NEVER)
+
+    # --- in full --------------------------------------------------------------------------------------------------
+
+    def _authorize(
+        self, principal: Principal, action: str, things: Sequence[dict[str, Any]], context: Mapping[str, Any]
+    ) -> list[Verdict]:
+        """One batch; where Cedar refuses to read it, one by one, so that only the bad thing is denied."""
+        if not things:
+            return []
+        try:
+            return self._ask(principal, action, things, context)
+        except ValueError:
+            if len(things) == 1:
+                return [Verdict(allowed=False, why="malformed")]
+            return [self._authorize(principal, action, [thing], context)[0] for thing in things]
+
+    def _ask(
+        self, principal: Principal, action: str, things: Sequence[dict[str, Any]], context: Mapping[str, Any]
+    ) -> list[Verdict]:
+        import cedarpy
+
+        entities = self._principal_entities(principal).with_added_json_str(json.dumps(things), self.engine.schema)
+        who = {"type": f"{NAMESPACE}::{principal.kind}", "id": principal_id(principal)}
+        what = {"type": f"{NAMESPACE}::Action", "id": action}
+        requests = [{"principal": who, "action": what, "resource": thing["uid"], "context": context} for thing in things]
+        results = cedarpy.is_authorized_batch(requests, self.engine.policies, entities, self.engine.schema)
+        if len(results) != len(requests):
+            raise ValueError("cedar answered another number of questions")
+        return [_verdict(result) for result in results]
+
+    def _principal_entities(self, principal: Principal) -> Any:
+        import cedarpy
+
+        def build() -> Any:
+            attributes: dict[str, Any] = {"tenant": principal.tenant, "groups": principal.groups, **dict(principal.attributes)}
+            entity = _entity(principal.kind, principal_id(principal), attributes)
+            entity["parents"] = [{"type": f"{NAMESPACE}::Group", "id": group} for group in sorted(principal.groups)]
+            try:
+                return cedarpy.Entities.from_json_str(json.dumps([entity]), self.engine.schema)
+            except ValueError as error:
+                hint = "its claims do not fit the schema's User or Service"
+                raise Refused("principal_malformed", "this identity cannot be judged by the policies", hint) from error
+
+        return self.engine.entities.get(principal, build)
+
+    def _refuse_labels(self, source: str, labels: Labels) -> Verdict | None:
+        """A deny without asking Cedar where a thing is not what its source says it is; None where Cedar decides."""
+        declared = self.sources.get(source)
+        if declared is None or labels.get(SOURCE_FIELD, source) != source:
+            return Verdict(allowed=False, why="source_unknown")
+        if labels.get("tenant") != declared.tenant:
+            return Verdict(allowed=False, why="tenant_mismatch")
+        if any("\0" in text for value in labels.values() for text in _texts(value)):
+            return Verdict(allowed=False, why="malformed")
+        return None
+
+
+def to_day_ms(now: datetime) -> int:
+    """`context.now`: the start of the UTC day, in epoch milliseconds."""
+    if now.tzinfo is None:
+        raise PolicyError("now_without_zone", "`now` has no time zone", "give an aware time")
+    return (now - _EPOCH) // _DAY * 86_400_000
+
+
+def principal_id(principal: Principal) -> str:
+    """Opaque and safe in Cedar's surface syntax, which partial evaluation takes ids in."""
+    return hashlib.sha256(f"{principal.kind}\0{principal.name}".encode()).hexdigest()[:32]
+
+
+def _read(residual: Mapping[str, Any]) -> Open:
+    if any(residual[part]["op"] != "All" for part in ("principal", "action", "resource")):
+        raise PolicyError("residual_unknown", "a policy left its scope open", "report it; nothing was granted")
+    return read_residual(residual, "Document")
+
+
+def _members(tree: Open) -> list[Member]:
+    if isinstance(tree.leaf, Member):
+        return [tree.leaf]
+    return [member for item in tree.items for member in _members(item)]
+
+
+def _verdict(result: Any) -> Verdict:
+    policies = tuple(sorted(result.diagnostics.reasons))
+    if result.diagnostics.errors:
+        return Verdict(allowed=False, policies=policies, why="error")
+    return Verdict(allowed=result.allowed, policies=policies)
+
+
+def _document(thing_id: str, source: str, labels: Labels) -> dict[str, Any]:
+    entity = _entity("Document", thing_id, {name: value for name, value in labels.items() if name != SOURCE_FIELD})
+    entity["parents"] = [{"type": f"{NAMESPACE}::Source", "id": source}]
+    return entity
+
+
+def _entity(kind: str, thing_id: str, attributes: Mapping[str, Scalar | frozenset[str]]) -> dict[str, Any]:
+    plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in attributes.items()}
+    return {"uid": {"type": f"{NAMESPACE}::{kind}", "id": thing_id}, "attrs": plain, "parents": []}
+
+
+def _texts(value: Scalar | frozenset[str]) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, frozenset) else (value,) if isinstance(value, str) else ()

@@ -1,0 +1,286 @@
+"""The YAML side of the policy folder: bytes, version, and what identity.yaml, sources.yaml and people.yaml declare.
+
+INVARIANT: the policy version is a function of the reviewed bytes alone, never of README, matrix, cases or people
+(tests/unit/test_policy_load.py::test_version_is_of_the_reviewed_bytes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from router.domain import CLASSES, Claim, Issuer, Source
+from router.filters import EntityType
+from router.policy.strict import MAX_FILE_BYTES, Entry, Fault, Faults, Lined, nearest, top
+
+NEVER_FILE = "00-never.cedar"
+YAML_FILES = ("identity.yaml", "sources.yaml", "governance.yaml", "catalog.yaml", "people.yaml")
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+_OF_THE_VERSION = ("schema.cedarschema", "identity.yaml", "sources.yaml", "governance.yaml", "catalog.yaml")
+_BESIDE = ("README.md", "MATRIX.md")
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+# --- bytes and version ------------------------------------------------------------------------------------------------
+
+
+def read_folder(folder: Path, faults: Faults) -> dict[str, bytes]:
+    """Every file of the folder that can matter, by name."""
+    raw: dict[str, bytes] = {}
+    try:
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        nested = sorted(str(path.relative_to(folder)) for path in folder.glob("*/**/*.cedar"))
+        for name in names:
+            if name in _BESIDE:
+                continue
+            if not name.endswith(".cedar") and name not in _OF_THE_VERSION and name not in YAML_FILES:
+                faults.add(
+                    "policy_file_unknown", name, 0, "nothing reads this file", nearest(name, (*_OF_THE_VERSION, *YAML_FILES))
+                )
+                continue
+            raw[name] = (folder / name).read_bytes()
+            if len(raw[name]) > MAX_FILE_BYTES:
+                faults.add(
+                    "policy_file_large", name, 0, f"the file is over {MAX_FILE_BYTES} bytes", "policies are read by people"
+                )
+    except OSError as error:
+        faults.items.append(
+            Fault(
+                "policy_folder",
+                folder.name,
+                0,
+                f"the folder is not readable ({error.strerror})",
+                "check `policies` in pointsman.toml",
+            )
+        )
+        return {}
+    for name in nested:
+        faults.add(
+            "policy_file_unknown", name, 0, "a policy stands in a folder inside the folder", "move it up; only the top is read"
+        )
+    if not raw:
+        faults.add(
+            "policy_folder_empty", folder.name, 0, "the policy folder is empty", "restore it from review, or run `pointsman init`"
+        )
+    return raw
+
+
+def compute_version(raw: Mapping[str, bytes]) -> str:
+    """SHA-256 over the sorted reviewed files; lengths stand in front, so that no two folders run together."""
+    sha = hashlib.sha256()
+    for name, body in sorted(versioned(raw).items()):
+        sha.update(f"{len(name)}:{name}:{len(body)}:".encode())
+        sha.update(body)
+    return sha.hexdigest()
+
+
+def versioned(raw: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: body for name, body in raw.items() if name.endswith(".cedar") or name in _OF_THE_VERSION}
+
+
+def write_version(raw: Mapping[str, bytes], version: str, state: Path) -> Path:
+    """Keep the reviewed bytes under state/policies/<version>, once, whole or not at all."""
+    kept = state / "policies" / version
+    if kept.is_dir():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=".keep-", dir=kept.parent))
+    try:
+        for name, body in versioned(raw).items():
+            with (making / name).open("wb") as out:
+                out.write(body)
+                out.flush()
+                os.fsync(out.fileno())
+        making.rename(kept)
+    except OSError:
+        if not kept.is_dir():  # another process may have been quicker
+            raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return kept
+
+
+# --- identity.yaml ----------------------------------------------------------------------------------------------------
+
+
+def parse_identity(raw: Mapping[str, bytes], types: Mapping[str, EntityType], faults: Faults) -> dict[str, Issuer]:
+    file = top(raw, "identity.yaml", faults)
+    issuers = _section(file, "issuers")
+    if file is None or issuers is None:
+        return {}
+    parsed: dict[str, Issuer] = issuers.children(lambda alias, entry: _issuer(alias, entry, types))
+    seen: dict[str, str] = {}
+    for alias, issuer in parsed.items():
+        if other := seen.get(issuer.iss):
+            issuers.fault(alias, f"gives `{alias}` the same `iss` as `{other}`", "one issuer, one alias")
+        seen[issuer.iss] = alias
+    if not parsed and not faults.items:
+        issuers.fault("", "names no issuer", "add one; without an issuer nobody can ask")
+    return parsed
+
+
+def _section(file: Entry | None, key: str) -> Entry | None:
+    if file is None:
+        return None
+    file.only((key,))
+    return file.child(key)
+
+
+def _issuer(alias: str, entry: Entry, types: Mapping[str, EntityType]) -> Issuer | None:
+    entry.only(("iss", "development", "jwks", "audiences", "algorithms", "tenants", "claims"))
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", alias):
+        entry.fault("", "is no alias", "use lower case letters, digits and hyphens")
+    development = entry.flag("development")
+    jwks = entry.text("jwks") if "jwks" in entry.body else None
+    if development == (jwks is not None):
+        entry.fault("jwks", "needs either `development: true` or `jwks`", "name the file or https URL of the issuer's keys")
+    if jwks and "://" in jwks and not _may_fetch(jwks):
+        entry.fault("jwks", "has a `jwks` that is neither https nor a file", "use https; http is for loopback only")
+    algorithms = entry.words("algorithms")
+    for name in algorithms:
+        if name not in ALGORITHMS:
+            entry.fault("algorithms", f"allows the algorithm `{name}`", f"known here: {', '.join(ALGORITHMS)}")
+    if development and algorithms not in ((), ("EdDSA",)):
+        entry.fault("algorithms", "is a development issuer and signs with EdDSA only", "write `algorithms: [EdDSA]`")
+    claims = entry.child("claims")
+    if claims is None:
+        return None
+    claims.only(("tenant", "groups", "attributes", "service"))
+    service = claims.child("service", required=False)
+    return Issuer(
+        alias=alias,
+        iss=entry.text("iss"),
+        development=development,
+        jwks=jwks,
+        audiences=entry.words("audiences"),
+        algorithms=algorithms,
+        tenants=frozenset(entry.words("tenants")),
+        tenant=_claim(claims, "tenant") or Claim(("tenant",), required=True),
+        groups=_claim(claims, "groups") if "groups" in claims.body else None,
+        attributes=_attributes(claims, types),
+        service=_service(service, "path"),
+        service_absent=_service(service, "absent"),
+    )
+
+
+def _may_fetch(url: str) -> bool:
+    return url.startswith("https://") or bool(re.match(r"http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?/", url))
+
+
+def _service(entry: Entry | None, key: str) -> Claim | None:
+    if entry is None:
+        return None
+    entry.only(("path", "absent"))
+    if "path" not in entry.body or "absent" not in entry.body:
+        entry.fault("", "needs `path` and `absent`", "for example `{ path: client_id, absent: preferred_username }`")
+        return None
+    return Claim(_path(entry, key))
+
+
+def _claim(entry: Entry, key: str) -> Claim | None:
+    """`groups: realm_access.groups`, or `groups: { path: ..., required: true }`."""
+    if not isinstance(entry.body.get(key), Lined):
+        return Claim(_path(entry, key))
+    child = entry.child(key)
+    if child is None:
+        return None
+    child.only(("path", "required"))
+    return Claim(_path(child, "path"), required=child.flag("required"))
+
+
+def _path(entry: Entry, key: str) -> tuple[str, ...]:
+    """Dots go one level down; a list is taken literally, for claims whose name holds a dot (URLs)."""
+    if isinstance(entry.body.get(key), list):
+        return entry.words(key)
+    path = tuple(entry.text(key).split("."))
+    if not all(path):
+        entry.fault(key, f"has an empty step in `{key}`", "write `a.b`, or a list of names")
+    return path
+
+
+def _attributes(claims: Entry, types: Mapping[str, EntityType]) -> tuple[tuple[str, Claim], ...]:
+    entry = claims.child("attributes", required=False)
+    declared = {name for kind in ("User", "Service") if kind in types for name in types[kind].fields} - {"tenant", "groups"}
+    if entry is not None:
+        entry.only(declared)
+    mapped = {} if entry is None else {name: _claim(entry, name) for name in entry.body if name in declared}
+    user = types.get("User")
+    for name, spec in user.fields.items() if user else ():
+        if spec.required and name in declared and name not in mapped:
+            claims.fault(
+                "attributes", f"maps no claim to `{name}`, which the schema's User requires", f"add `{name}: {{ path: ... }}`"
+            )
+    return tuple(sorted((name, claim) for name, claim in mapped.items() if claim is not None))
+
+
+# --- sources.yaml, people.yaml, governance.yaml -----------------------------------------------------------------------
+
+
+def parse_sources(raw: Mapping[str, bytes], issuers: Mapping[str, Issuer], faults: Faults) -> dict[str, Source]:
+    section = _section(top(raw, "sources.yaml", faults), "sources")
+    return {} if section is None else section.children(lambda name, entry: _source(name, entry, issuers))
+
+
+def _source(name: str, entry: Entry, issuers: Mapping[str, Issuer]) -> Source:
+    entry.only(("tenant", "connector", "groups", "least", "description", "question", "labels"))
+    if not _NAME.fullmatch(name):
+        entry.fault("", "is no name for a source", "use lower case letters, digits, hyphens and underscores")
+    least = entry.text("least")
+    if least and least not in CLASSES:
+        entry.fault("least", f"has `least: {least}`", nearest(least, CLASSES))
+    tenant, groups = entry.text("tenant"), entry.words("groups")
+    if issuers and tenant and not any(tenant in issuer.tenants for issuer in issuers.values()):
+        entry.fault(
+            "tenant", f"belongs to `{tenant}`, a tenant that no issuer may assert", "add it to `tenants` in identity.yaml"
+        )
+    for group in groups:
+        alias, _, bare = group.partition(":")
+        if issuers and (not bare or alias not in issuers):
+            entry.fault("groups", f"names the group `{group}`", f"write issuer-alias:name; aliases: {', '.join(sorted(issuers))}")
+    return Source(
+        name=name,
+        tenant=tenant,
+        connector=entry.text("connector"),
+        groups=frozenset(groups),
+        least=CLASSES.index(least) if least in CLASSES else 0,
+        description=entry.text("description"),
+        question=entry.text("question", ""),
+        labels=entry.text("labels") if "labels" in entry.body else None,
+    )
+
+
+def parse_people(raw: Mapping[str, bytes], issuers: Mapping[str, Issuer], faults: Faults) -> dict[str, dict[str, Any]]:
+    """Name -> the claims of a token and `issuer`, the alias. Absent: nobody."""
+    if "people.yaml" not in raw:
+        return {}
+    section = _section(top(raw, "people.yaml", faults), "people")
+    return {} if section is None else section.children(lambda name, entry: _person(name, entry, issuers))
+
+
+def _person(name: str, entry: Entry, issuers: Mapping[str, Issuer]) -> dict[str, Any]:
+    alias = entry.text("issuer")
+    if alias and issuers and alias not in issuers:
+        entry.fault("issuer", f"comes from the issuer `{alias}`", nearest(alias, issuers))
+    entry.text("sub")
+    for key in ("iss", "aud", "exp", "iat", "nbf"):
+        if key in entry.body:
+            entry.fault(key, f"carries `{key}`", "the development issuer sets it")
+    if not _NAME.fullmatch(name):
+        entry.fault("", "is no name for a person", "use lower case letters, digits, hyphens and underscores")
+    return dict(entry.body)
+
+
+def check_governance(raw: Mapping[str, bytes], faults: Faults) -> None:
+    """There are no tables yet; a fact that nothing would enforce is refused rather than skipped."""
+    datasets = _section(top(raw, "governance.yaml", faults), "datasets")
+    if datasets is not None and datasets.body:
+        datasets.fault("", "names a dataset", "this version governs documents only; write `datasets: {}`")
+    if "catalog.yaml" in raw:
+        top(raw, "catalog.yaml", faults)
