@@ -57,6 +57,10 @@ class DocStore(Protocol):
         """The named chunks that `f` admits, in the order asked for; others are left out silently."""
         ...
 
+    def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
+        """Chunks of one document with ordinals from `first` to `last` that `f` admits: neighbours and parents."""
+        ...
+
     def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:
         """Insert or replace whole documents, all in one transaction."""
         ...
@@ -91,6 +95,10 @@ class DocStore(Protocol):
 
     def verify(self, tenant: str) -> list[str]:
         """Faults of the store itself in words; empty when whole."""
+        ...
+
+    def label_digest(self, source: str, labels: Labels) -> str:
+        """The digest under which this store files the labels; compare it with `DocumentInfo.label_digest`."""
         ...
 
     def version(self, tenant: str) -> str:
