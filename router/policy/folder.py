@@ -38,7 +38,7 @@ def read_folder(folder: Path, faults: Faults) -> dict[str, bytes]:
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
         nested = sorted(str(path.relative_to(folder)) for path in folder.glob("*/**/*.cedar"))
         for name in names:
-            if name in _BESIDE:
+            if name in _BESIDE or name.endswith(".json"):  # an issuer's keys may stand beside identity.yaml
                 continue
             if not name.endswith(".cedar") and name not in _OF_THE_VERSION and name not in YAML_FILES:
                 faults.add(

@@ -1,0 +1,247 @@
+"""`policies test`: the reviewed cases, decided by the code that enforces, and which policies no case covers.
+
+A case says that a person may or may not do something with a thing, and which policy decides. A document is judged
+twice, by the filter that searches and by Cedar in full; that the two agree is part of passing.
+
+INVARIANT: a case passes only if decision and deciding policy are as written (tests/unit/test_review_cases.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from router.domain import CLASSES, Principal
+from router.errors import PolicyError, Refused
+from router.filters import Field, Scalar, matches
+from router.identity import map_claims
+from router.policy import PolicySet, Verdict, load_policies
+from router.policy.strict import Entry, Faults, nearest, top
+
+COLUMNS = ["person", "action", "resource", "expected", "decided_by"]
+ACTIONS = ("search", "audit", "explain_own", "disclose")
+_NEVER_EXPIRES_S = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: `person` may (`allow`) or may not (`deny`) do `action` with `resource`; empty `decided_by` = no policy did."""
+
+    file: str
+    line: int
+    person: str
+    action: str
+    resource: str
+    expected: str
+    decided_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """A case as decided. `policies` are those that decided; `problem` is empty when it passed."""
+
+    case: Case
+    got: str
+    policies: tuple[str, ...]
+    problem: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReport:
+    """All cases; `uncovered` are the ids of policies that decide no case."""
+
+    results: tuple[CaseResult, ...]
+    uncovered: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.results) and not self.uncovered and all(result.passed for result in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """What a case speaks of, in the words of labels: a Document of a source, a Decision, or a Provider with a context."""
+
+    name: str
+    kind: str
+    source: str
+    thing_id: str
+    attributes: Mapping[str, Scalar | frozenset[str]]
+
+
+def run_cases(folder: Path, now: datetime) -> CaseReport:
+    """Decide every row of cases/*.csv. Raises `PolicyError` where folder or cases cannot be read."""
+    policies = load_policies(folder)
+    things = load_things(folder, policies)
+    cases = load_cases(folder, policies, things)
+    results = tuple(_run(case, policies, things[case.resource], now) for case in cases)
+    deciding = {policy_id for result in results if result.passed for policy_id in result.policies}
+    uncovered = tuple(sorted({statement.policy_id for statement in policies.statements} - deciding))
+    return CaseReport(results, uncovered)
+
+
+def _run(case: Case, policies: PolicySet, thing: Thing, now: datetime) -> CaseResult:
+    try:
+        principal = map_person(case.person, policies)
+        verdict, problem = _decide(case.action, policies, principal, thing, now)
+    except Refused as refusal:
+        verdict, problem = Verdict(allowed=False, policies=(refusal.code,)), ""
+    got = "allow" if verdict.allowed else "deny"
+    return CaseResult(case, got, verdict.policies, problem or _compare(case, got, verdict))
+
+
+def _compare(case: Case, got: str, verdict: Verdict) -> str:
+    decided = ", ".join(verdict.policies) or "no policy"
+    if verdict.why:
+        return f"the thing cannot be judged ({verdict.why})"
+    if got != case.expected:
+        return f"expected {case.expected}, got {got}, decided by {decided}"
+    if not case.decided_by and verdict.policies:
+        return f"expected that no policy decides, but {decided} did"
+    if missing := [policy_id for policy_id in case.decided_by if policy_id not in verdict.policies]:
+        return f"expected to be decided by {', '.join(missing)}, but {decided} did"
+    return ""
+
+
+def map_person(name: str, policies: PolicySet) -> Principal:
+    """The principal that the person's token would become."""
+    claims = policies.people[name]
+    return map_claims(claims["issuer"], {**claims, "exp": _NEVER_EXPIRES_S}, policies.issuers, policies.types)
+
+
+def _decide(action: str, policies: PolicySet, principal: Principal, thing: Thing, now: datetime) -> tuple[Verdict, str]:
+    if action == "disclose":
+        context = thing.attributes
+        purpose, sensitivity = str(context["purpose"]), int(context["class"])  # type: ignore[arg-type]
+        return policies.may_disclose(principal, provider=thing.thing_id, purpose=purpose, sensitivity=sensitivity), ""
+    if action != "search":
+        return policies.authorize(principal, now, action, tenant=str(thing.attributes["tenant"])), ""
+    verdict = policies.recheck(principal, now, [(thing.source, thing.name, thing.attributes)])[0]
+    grants = {grant.source: grant.filter for grant in policies.grants(principal, now).search}
+    found = thing.source in grants and matches(grants[thing.source], thing.attributes)
+    if found != verdict.allowed:
+        return verdict, f"the filter {'admits' if found else 'hides'} what Cedar in full {'denies' if found else 'allows'}"
+    return verdict, ""
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def load_things(folder: Path, policies: PolicySet) -> dict[str, Thing]:
+    faults = Faults()
+    file = "cases/things.yaml"
+    raw = {file: (folder / file).read_bytes()} if (folder / file).is_file() else {}
+    entry = top(raw, file, faults)
+    things: dict[str, Thing] = {}
+    if entry is not None:
+        entry.only(("things",))
+        section = entry.child("things")
+        things = section.children(lambda name, child: _thing(name, child, policies)) if section else {}
+    faults.refuse()
+    return things
+
+
+def _thing(name: str, entry: Entry, policies: PolicySet) -> Thing | None:
+    kind = entry.text("type")
+    match kind:
+        case "Document":
+            entry.only(("type", "source", "attributes"))
+            source = policies.sources.get(entry.text("source"))
+            if source is None:
+                entry.fault(
+                    "source",
+                    f"has the source `{entry.body.get('source')}`",
+                    nearest(str(entry.body.get("source")), policies.sources),
+                )
+                return None
+            attributes = _attributes(entry.child("attributes"), policies.document_type.fields)
+            return Thing(name, kind, source.name, name, {**attributes, "tenant": source.tenant})
+        case "Decision":
+            entry.only(("type", "attributes"))
+            return Thing(name, kind, "", name, _attributes(entry.child("attributes"), policies.types["Decision"].fields))
+        case "Provider":
+            entry.only(("type", "id", "context"))
+            fields = {"purpose": Field("string", required=True), "class": Field("long", required=True)}
+            return Thing(name, kind, "", entry.text("id"), _attributes(entry.child("context"), fields))
+    entry.fault("type", f"has the type `{kind}`", nearest(kind, ("Document", "Decision", "Provider")))
+    return None
+
+
+def _attributes(entry: Entry | None, fields: Mapping[str, Field]) -> dict[str, Scalar | frozenset[str]]:
+    if entry is None:
+        return {}
+    entry.only(name for name in fields if name != "tenant" or "sensitivity" not in fields)
+    found: dict[str, Scalar | frozenset[str]] = {}
+    for name, spec in fields.items():
+        if name in entry.body:
+            value = _value(name, spec, entry.body[name])
+            if value is None:
+                entry.fault(name, f"has a `{name}` that is not a {spec.kind}", "write it as labels.yaml would")
+            else:
+                found[name] = value
+        elif spec.required and name != "tenant":
+            entry.fault(name, f"lacks `{name}`", "every required attribute must be there")
+    return found
+
+
+def _value(name: str, spec: Field, value: Any) -> Scalar | frozenset[str] | None:
+    """A label as people write it: class names and dates become numbers."""
+    if spec.kind == "set":
+        return frozenset(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+    if spec.kind == "long" and isinstance(value, str):
+        if name in ("sensitivity", "class"):
+            return CLASSES.index(value) if value in CLASSES else None
+        try:
+            day = date.fromisoformat(value)
+        except ValueError:
+            return None
+        return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000
+    kind = {"string": str, "long": int, "bool": bool}[spec.kind]
+    return kind(value) if type(value) is kind else None
+
+
+def load_cases(folder: Path, policies: PolicySet, things: Mapping[str, Thing]) -> list[Case]:
+    cases: list[Case] = []
+    for path in sorted((folder / "cases").glob("*.csv")):
+        file = f"cases/{path.name}"
+        rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""))
+        for row in rows:
+            if rows.line_num == 1:
+                if row != COLUMNS:
+                    raise _malformed(file, 1, f"the columns are not {','.join(COLUMNS)}")
+            elif row and not row[0].startswith("#"):
+                cases.append(_case(file, rows.line_num, row, policies, things))
+    if not cases:
+        raise _malformed("cases", 0, "there is no case")
+    return cases
+
+
+def _case(file: str, line: int, row: Sequence[str], policies: PolicySet, things: Mapping[str, Thing]) -> Case:
+    if len(row) != len(COLUMNS):
+        raise _malformed(file, line, f"a row has {len(row)} columns")
+    person, action, resource, expected, decided_by = (cell.strip() for cell in row)
+    if person not in policies.people:
+        raise _malformed(file, line, f"nobody is called `{person}`", nearest(person, policies.people))
+    if action not in ACTIONS:
+        raise _malformed(file, line, f"`{action}` is no action of a case", nearest(action, ACTIONS))
+    if resource not in things:
+        raise _malformed(file, line, f"nothing is called `{resource}`", nearest(resource, things))
+    wanted = {"search": "Document", "disclose": "Provider"}.get(action, "Decision")
+    if things[resource].kind != wanted:
+        raise _malformed(file, line, f"`{action}` is asked of a {things[resource].kind}", f"it is for a {wanted}")
+    if expected not in ("allow", "deny"):
+        raise _malformed(file, line, f"`{expected}` is neither allow nor deny")
+    return Case(file, line, person, action, resource, expected, tuple(decided_by.split()))
+
+
+def _malformed(file: str, line: int, message: str, hint: str = "correct the case") -> PolicyError:
+    return PolicyError("cases_malformed", f"{file}:{line}: {message}" if line else f"{file}: {message}", hint)
