@@ -7,17 +7,19 @@ syncs the truncation, so that no acknowledged commit comes back as a hot journal
 Concurrent callers share one transaction and one fsync, without a thread of the ledger's own: the first caller leads, those
 who come while it commits wait, and one of them leads the next commit for all of them.
 
-INVARIANT: when `append` returns, its rows are durable; when it raises, none of them is stored
-(tests/faults/test_ledger.py::test_kill_while_appending, ::test_full_disk).
+INVARIANT: when `append` returns, its rows are durable (tests/faults/test_ledger.py::test_kill_while_appending); when it
+raises, none of them is stored (::test_full_disk), but for a commit whose outcome a lost connection kept from us.
 INVARIANT: seq has no gap and each row names the digest before it, also when several processes append
 (tests/faults/test_ledger.py::test_eight_processes_append).
-INVARIANT: sixteen callers need far fewer commits than calls (tests/unit/test_ledger.py::test_group_commit).
-INVARIANT: rows are never updated or deleted: the database itself refuses (tests/unit/test_ledger.py::test_rows_are_append_only).
+INVARIANT: sixteen callers need far fewer commits than calls (tests/unit/test_ledger_append.py::test_group_commit).
+INVARIANT: rows are never updated or deleted: the database itself refuses (tests/unit/test_ledger_append.py::test_rows_are_append_only).
 INVARIANT: no path, address or credential stands in an error (tests/faults/test_ledger.py::test_errors_name_no_path).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -42,6 +44,7 @@ PAGE_ROWS = 500
 
 _LOCK_CLASS = 0x706F696E  # "poin": the class of our advisory locks on PostgreSQL
 _LONG = 2**63
+_REPORT = "this is a fault in Pointsman: report it"
 
 _metadata = sa.MetaData()
 _schema = sa.Table("ledger_schema", _metadata, sa.Column("version", sa.Integer, nullable=False))
@@ -100,7 +103,7 @@ def _compile(dialect: sa.Dialect) -> _Sql:
     return _Sql(*(str(statement.compile(dialect=dialect)) for statement in (head, _records.insert(), _inputs.insert())))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     """One `append` in the queue. `wake` is held until the call is done or leads."""
 
@@ -120,6 +123,7 @@ class SqlLedger:
         self._engine = _build_engine(where, busy_s)
         self._sqlite = self._engine.dialect.name == "sqlite"
         self._driver: Any = self._engine.dialect.loaded_dbapi
+        self._failures = (self._driver.Error, sa.exc.SQLAlchemyError, OSError)
         self._sql = _compile(self._engine.dialect)
         self._mutex = threading.Lock()
         self._queue: list[_Call] = []
@@ -215,10 +219,10 @@ class SqlLedger:
                 self.commits += 1
                 return links
             except BaseException as error:
+                lost = self._is_lost(error)
                 self._drop_writer()
-                if not isinstance(error, (self._driver.Error, sa.exc.SQLAlchemyError, OSError)):
+                if not isinstance(error, self._failures):
                     raise
-                lost = isinstance(error, self._driver.Error) and self._engine.dialect.is_disconnect(error, None, None)
                 if attempt == 2 or committing or not lost:
                     raise _translate(error) from None
         raise AssertionError("unreachable")
@@ -262,8 +266,16 @@ class SqlLedger:
             self._writer = self._engine.raw_connection()
         return self._writer
 
+    def _is_lost(self, error: BaseException) -> bool:
+        """The server or the network ended the connection; never true of a file."""
+        if self._writer is None or not isinstance(error, self._driver.Error):
+            return False
+        return bool(self._engine.dialect.is_disconnect(error, self._writer.dbapi_connection, None))
+
     def _create(self) -> None:
         if self._path is not None:
+            if self._place is not None:
+                self._check_place()
             _create_file(self._path)
         with self._engine.connect().execution_options(ledger_writes=True) as connection, connection.begin():
             _create_schema(connection)
@@ -278,8 +290,11 @@ class SqlLedger:
             )
 
     def _drop_writer(self) -> None:
+        """Roll back first: a closed SQLite connection whose cursor somebody still holds keeps its locks."""
         writer, self._writer = self._writer, None
         if writer is not None:
+            with contextlib.suppress(self._driver.Error):
+                writer.rollback()
             writer.invalidate()
 
     # --- read, erase, look ---
@@ -335,7 +350,7 @@ class SqlLedger:
                     erased += writer.execute(
                         sa.delete(_inputs).where(_inputs.c.tenant == tenant, _inputs.c.seq.in_(places))
                     ).rowcount
-        except (sa.exc.SQLAlchemyError, OSError) as error:
+        except self._failures as error:
             raise _translate(error) from None
         return erased
 
@@ -347,7 +362,7 @@ class SqlLedger:
                 writer.execute(sa.update(_schema).values(version=_schema.c.version))
                 transaction.rollback()
             self._check_place()
-        except (sa.exc.SQLAlchemyError, OSError) as error:
+        except self._failures as error:
             raise _translate(error) from None
 
     def close(self) -> None:
@@ -365,7 +380,7 @@ class SqlLedger:
             with self._engine.connect() as reader, reader.begin():
                 self._ready = self._ready or _check_schema(reader)
                 return reader.execute(statement, values).fetchall() if self._ready else []
-        except (sa.exc.SQLAlchemyError, OSError) as error:
+        except self._failures as error:
             raise _translate(error) from None
 
     def _exists(self) -> bool:
@@ -379,15 +394,18 @@ class SqlLedger:
 def _check(record: Record) -> None:
     """What one database would refuse or change is refused for all, before it can spoil other callers' commit."""
     if not all(_is_storable(text) for text in (record.tenant, record.decision_id, record.kind)):
-        raise LedgerError("record_invalid", "tenant, id and kind of a record are text without NUL", "report this fault")
-    if not 0 <= record.at_us < _LONG or (record.inputs is None) != (record.salt is None):
-        raise LedgerError("record_invalid", "the time or the salt of a record is wrong", "report this fault")
+        raise LedgerError("record_invalid", "tenant, id and kind of a record are text without NUL", _REPORT)
+    if not (isinstance(record.at_us, int) and 0 <= record.at_us < _LONG):
+        raise LedgerError("record_invalid", "the time of a record is microseconds since 1970", _REPORT)
+    personal = (record.inputs, record.salt)
+    if not isinstance(record.body, bytes) or not (personal == (None, None) or all(isinstance(part, bytes) for part in personal)):
+        raise LedgerError("record_invalid", "body, inputs and salt of a record are bytes, and inputs have a salt", _REPORT)
 
 
 def _is_storable(text: str) -> bool:
     try:
         return bool(text.encode()) and "\0" not in text
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, AttributeError):
         return False
 
 
@@ -414,7 +432,11 @@ def _build_engine(where: Path | str, busy_s: float) -> Engine:
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",  # a head read after the lock must be the newest
         paramstyle="format",  # positional, as SQLite's
-        connect_args={"connect_timeout": max(2, round(busy_s)), "options": options},
+        connect_args={
+            "connect_timeout": max(2, round(busy_s)),
+            "tcp_user_timeout": round(busy_s * 2000),  # a network that swallows packets is a failure, not a wait
+            "options": options,
+        },
     )
 
 
@@ -498,7 +520,9 @@ def _translate(error: Exception) -> LedgerError:
     """By the driver's codes, never by its text; what is unknown is unwritable."""
     cause = getattr(error, "orig", error)
     code = "ledger_unwritable"
-    if (number := getattr(cause, "sqlite_errorcode", None)) is not None:
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        code = "ledger_full"
+    elif (number := getattr(cause, "sqlite_errorcode", None)) is not None:
         code = _SQLITE_CODES.get(number & 0xFF, code)
     elif (state := getattr(cause, "sqlstate", None)) is not None:
         code = _POSTGRES_CODES.get(state, code)

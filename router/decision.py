@@ -2,7 +2,8 @@
 
 Everything a reviewer later relies on is built here as values: the two records of a decision, the other records on the
 same chain, the verification of a chain and the figures of `log summary`. Nothing here does I/O; `connectors/ledger.py`
-stores the records and gives each its place.
+stores the records and gives each its place. The module is longer than most because one list of fields is built, verified,
+counted and documented here, and has to change in one place.
 
 Personal inputs (question, mapped principal, later SQL) never stand in a body. They travel beside it under a random salt,
 and only HMAC(salt, inputs) enters the chain: inputs can be erased and the chain still verifies.
@@ -54,6 +55,9 @@ SCHEMA = 1
 NO_TENANT = "-"
 """The chain of what happens before or beside tenants: refused tokens, loaded policies."""
 
+PERSONAL = frozenset({"asked", "audit_use"})
+"""Kinds that are born with personal inputs: without them they were erased."""
+
 KEY_BYTES = 32
 SALT_BYTES = 32
 MAX_FAULTS = 1_000
@@ -103,10 +107,13 @@ def _invalid(what: str) -> LedgerError:
 
 
 def millionths(score: float) -> int:
-    """A score or margin between 0 and 1 as an integer."""
-    if not 0 <= score <= 1:  # NaN fails too
+    """A score or margin between 0 and 1 as an integer; what rounds to 0 or 1 is within."""
+    if not -1 < score < 2:  # NaN fails too
         raise _invalid(f"a score of `{score}`")
-    return round(score * 1_000_000)
+    whole = round(score * 1_000_000)
+    if not 0 <= whole <= 1_000_000:
+        raise _invalid(f"a score of `{score}`")
+    return whole
 
 
 def new_id(at_us: int, prefix: str = "d") -> str:
@@ -382,6 +389,7 @@ class Verified:
     faults: tuple[Fault, ...]
     fault_count: int
     open: tuple[str, ...]
+    erased: int
     head: Link | None
 
     @property
@@ -397,14 +405,16 @@ def verify_chain(rows: Iterable[tuple[Link, Record]], *, anchor: tuple[int, str]
     """
     faults = _Faults()
     open_ids: dict[str, None] = {}
-    count, expected, previous, head = 0, 1, CHAIN_START, None
+    count, erased, expected, previous, head = 0, 0, 1, CHAIN_START, None
     for link, record in rows:
         count += 1
         if link.seq != expected or link.previous != previous:
             faults.place(link, expected)
         if link_digest(link.seq, link.previous, record) != link.digest:
             faults.add(link.seq, "edited", "the record does not match its digest")
-        if record.inputs is not None and not (record.salt and _inputs_match(record, record.inputs, record.salt)):
+        if record.inputs is None:
+            erased += record.kind in PERSONAL
+        elif not (record.salt and _inputs_match(record, record.inputs, record.salt)):
             faults.add(link.seq, "inputs_edited", "the inputs do not match the digest in the record")
         if record.kind == "asked":
             open_ids[record.decision_id] = None
@@ -415,7 +425,7 @@ def verify_chain(rows: Iterable[tuple[Link, Record]], *, anchor: tuple[int, str]
         expected, previous, head = link.seq + 1, link.digest, link
     if anchor is not None and anchor[0] >= expected:
         faults.add(expected, "truncated", f"the chain ends at {expected - 1}, the anchor names {anchor[0]}")
-    return Verified(count, tuple(faults.kept), faults.count, tuple(open_ids), head)
+    return Verified(count, tuple(faults.kept), faults.count, tuple(open_ids), erased, head)
 
 
 class _Faults:
