@@ -135,6 +135,17 @@ class Route:
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The plan of one question: one filter over all granted sources, the legs, and how many candidates each gives."""
+
+    strategy: str
+    filter: Filter
+    legs: tuple[Leg, ...]
+    candidates: int
+    rerank: int
+
+
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
@@ -207,15 +218,11 @@ class IndexedDocument:
     chunks: tuple[tuple[Chunk, Embedded], ...]
 
 
-def label_digest(labels: Labels) -> str:
-    """SHA-256 of complete labels in canonical JSON, without `SOURCE_FIELD`. Store, manifest and ledger compare this one."""
-    plain = {
-        name: ["set", sorted(value)] if isinstance(value, frozenset) else [type(value).__name__, value]
-        for name, value in labels.items()
-        if name != SOURCE_FIELD
-    }
+def label_digest(source: str, labels: Labels) -> str:
+    """SHA-256 of a source's name and complete labels in canonical JSON. Store, manifest and ledger compare this one."""
+    plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in labels.items()}
     text = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(f"{json.dumps(source)}{text}".encode()).hexdigest()
 
 
 # --- where documents come from ----------------------------------------------------------------------------------------
@@ -258,13 +265,11 @@ class Content:
 class RawLabels:
     """What a source says of one entry, unchecked. Every rule that matches; narrowing mappings (sidecars) come after.
 
-    `bare_groups`: group names without an issuer's alias get the one that all groups of the source's envelope share.
     `fault` is set when the labels cannot be read at all; the document is then not indexed.
     """
 
     rules: tuple[Mapping[str, object], ...]
     narrowing: tuple[Mapping[str, object], ...] = ()
-    bare_groups: bool = False
     fault: str = ""
 
 

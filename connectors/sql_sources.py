@@ -1,0 +1,176 @@
+"""Rows of a database table as documents, through SQLAlchemy: text from some columns, labels from others.
+
+The query is the operator's (pointsman.toml); it is read, never written to. One row is one document, its id the key.
+
+INVARIANT: no two rows share a key, and a row without one is reported, not guessed (tests/unit/test_ingest_rows.py::test_keys).
+INVARIANT: a bare group in a column gets the issuer's alias only when all groups of the source's envelope share one
+(tests/unit/test_ingest_rows.py::test_bare_groups).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from router.domain import Content, Entry, RawLabels, Rejected
+from router.errors import SourceError, UsageError
+
+_SHORT = 120  # a value up to this length is shown with its column's name, a longer one is text by itself
+_KEPT_ROWS = 50_000  # rows remembered between list and read; above, a row is read again by id
+_HINT = "check `database` and `query` in pointsman.toml"
+
+
+class Rows:
+    """Implements `router.ports.DocumentSource`. `label_columns` maps label names to columns."""
+
+    def __init__(
+        self,
+        *,
+        database: str,
+        query: str,
+        id_column: str,
+        text_columns: Sequence[str],
+        label_columns: Mapping[str, str],
+        title_column: str | None = None,
+        envelope: frozenset[str] = frozenset(),
+    ) -> None:
+        self._database, self._query = database, query.strip().rstrip(";")
+        self._id, self._title, self._text, self._labels = id_column, title_column, tuple(text_columns), dict(label_columns)
+        aliases = {group.split(":", 1)[0] for group in envelope}
+        self._alias = aliases.pop() if len(aliases) == 1 else None
+        self._rows: dict[str, Mapping[str, Any]] = {}
+        self._raw: dict[str, RawLabels] = {}
+
+    def entries(self) -> Iterator[Entry | Rejected]:
+        self._rows, self._raw = {}, {}
+        found: dict[str, Entry | Rejected] = {}
+        with self._connect() as connection:
+            result = connection.execution_options(stream_results=True).execute(sa.text(self._query))
+            self._check_columns(list(result.keys()))
+            for number, row in enumerate(result.mappings(), 1):
+                item = self._entry(dict(row), number)
+                if item.key in found:
+                    raise SourceError(
+                        "source_repeats_a_key", f"two rows have one `{self._id}`", "name a column that is unique as `id`"
+                    )
+                found[item.key] = item
+        for key in sorted(found):
+            yield found[key]
+
+    def _check_columns(self, there: Sequence[str]) -> None:
+        for column in (self._id, *self._text, *self._labels.values(), *([self._title] if self._title else [])):
+            if column not in there:
+                raise UsageError("column_missing", f"the query gives no column `{column}`", "name it in `query`")
+
+    def _entry(self, row: Mapping[str, Any], number: int) -> Entry | Rejected:
+        value = row[self._id]
+        key = "" if value is None else _text(value).strip()
+        if not key or not key.isprintable():
+            return Rejected(f"row {number}", "row_without_id", f"its `{self._id}` is empty or no plain text")
+        if len(self._rows) < _KEPT_ROWS:
+            self._rows[key] = row
+        self._raw[key] = RawLabels((self._rule(row),))
+        body = json.dumps({name: _text(item) for name, item in row.items() if item is not None}, sort_keys=True)
+        address = f"{self._place()}#{quote(key, safe='')}"
+        return Entry(key, len(body), hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest(), address)
+
+    def _place(self) -> str:
+        """Where the rows stand, without credentials: a file's address, or nothing but the dialect and name."""
+        url = sa.engine.make_url(self._database)
+        if url.get_backend_name() == "sqlite" and url.database:
+            from pathlib import Path
+
+            return Path(url.database).absolute().as_uri()
+        return ""
+
+    # --- labels ---
+
+    def labels(self, entry: Entry) -> RawLabels:
+        return self._raw.get(entry.key, RawLabels(()))
+
+    def _rule(self, row: Mapping[str, Any]) -> dict[str, object]:
+        """An empty cell says nothing, so a required label that is missing keeps the row out of the index."""
+        rule: dict[str, object] = {}
+        for name, column in self._labels.items():
+            value = row[column]
+            if value is None or (isinstance(value, str) and not value.strip()):
+                continue
+            if name == "groups":
+                rule[name] = [self._group(group.strip()) for group in _text(value).split(",") if group.strip()]
+            else:
+                rule[name] = int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+        return rule
+
+    def _group(self, group: str) -> str:
+        return group if ":" in group or self._alias is None else f"{self._alias}:{group}"
+
+    # --- reading ---
+
+    def read(self, entry: Entry) -> Content:
+        row = self._rows.get(entry.key)
+        if row is None:
+            row = self._read_again(entry)
+        title = _text(row[self._title]) if self._title and row[self._title] is not None else ""
+        parts = [self._part(column, row[column]) for column in self._text if row[column] is not None and column != self._title]
+        text = "\n\n".join(part for part in (title, *parts) if part.strip())
+        return Content(text.encode("utf-8", "replace"), entry.key, entry.fingerprint, title=title or entry.key, ready=True)
+
+    def _part(self, column: str, value: object) -> str:
+        text = _text(value)
+        return f"{column.replace('_', ' ')}: {text}" if text.strip() and len(text) <= _SHORT and "\n" not in text else text
+
+    def _read_again(self, entry: Entry) -> Mapping[str, Any]:
+        """By id: the row as it is now; when it is another than was listed, the next run takes it."""
+        with self._connect() as connection:
+            quoted = connection.dialect.identifier_preparer.quote(self._id)
+            sql = sa.text(f"SELECT * FROM ({self._query}) AS listed WHERE CAST({quoted} AS VARCHAR(1000)) = :wanted")
+            row = connection.execute(sql, {"wanted": entry.key}).mappings().first()
+        if row is None:
+            raise SourceError("gone", "the row is not there any more", retryable=True)
+        now = self._entry(dict(row), 0)
+        if not isinstance(now, Entry) or now.fingerprint != entry.fingerprint:
+            raise SourceError(
+                "changed_while_read", "the row changed after it was listed", "it is read by the next run", retryable=True
+            )
+        return dict(row)
+
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[sa.Connection]:
+        try:
+            url = sa.engine.make_url(self._database)
+            if url.get_backend_name() == "sqlite" and url.database:
+                url = _read_only(url)
+            engine = sa.create_engine(url)
+        except (sa.exc.ArgumentError, ImportError):
+            raise UsageError("database_url", "the database URL is not understood", "use one that SQLAlchemy knows") from None
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except sa.exc.OperationalError:
+            raise SourceError("source_unavailable", "the database cannot be reached or read", _HINT, retryable=True) from None
+        except sa.exc.SQLAlchemyError:
+            raise SourceError("source_failed", "the database refuses the query", _HINT) from None
+        finally:
+            engine.dispose()
+
+
+def _read_only(url: sa.URL) -> sa.URL:
+    """A missing file is an error and not a new, empty database."""
+    assert url.database is not None
+    return url.set(database=f"file:{quote(url.database)}", query={"mode": "ro", "uri": "true"})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value)

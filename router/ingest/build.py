@@ -1,0 +1,324 @@
+"""The ingestion line: list -> labels -> drop and relabel -> read -> parse -> chunk -> embed -> record -> store -> manifest.
+
+A source is listed and labelled whole before anything changes; what may no longer be seen goes first, slow work after.
+Every run compares manifest and store with the source, so a run after any interruption finishes what was begun.
+
+INVARIANT: a label change is recorded before the store shows it, so no crash leaves a visible change unrecorded; at worst a
+record repeats (tests/unit/test_ingest_build.py::test_record_comes_before_the_store).
+INVARIANT: a document that is gone, cannot be read or has no valid labels is not in the store after the run
+(tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
+(tests/unit/test_ingest_build.py::test_crash_anywhere).
+INVARIANT: a full build is seen whole or not at all (tests/unit/test_ingest_build.py::test_full_is_atomic).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+from router.domain import IndexRun, LabelChange, ManifestRow
+from router.errors import SourceError, UsageError
+from router.ingest.make import Known, Lost, Made, Maker, Outcome
+from router.ingest.survey import Drop, Labeller, Survey, survey_source
+from router.ingest.workshop import Failure, IndexReport, Progress, SourceJob, SourceReport, Workshop
+from router.ports import DocumentInfo
+
+BATCH_CHUNKS, BATCH_DOCUMENTS = 128, 100
+BATCH_LABELS = 1_000
+RunOutcome = Literal["done", "failed", "interrupted"]
+T = TypeVar("T")
+__all__ = ["IndexReport", "Progress", "SourceJob", "SourceReport", "Workshop", "index_sources"]
+
+
+def index_sources(
+    jobs: Sequence[SourceJob],
+    workshop: Workshop,
+    *,
+    full: bool = False,
+    dry_run: bool = False,
+    declared: frozenset[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> IndexReport:
+    """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
+    store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
+    sources.yaml) also removes what belongs to no declared source any more. `full` builds everything anew beside
+    the current generation and shows it at the end; there a failing source ends the run."""
+    run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
+    reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
+    pairs = list(zip(jobs, reports, strict=True))
+    outcome: RunOutcome = "interrupted"
+    with contextlib.nullcontext() if dry_run else workshop.manifest.exclusive():
+        try:
+            for tenant in dict.fromkeys(job.source.tenant for job in jobs):
+                its = [(job, report) for job, report in pairs if job.source.tenant == tenant]
+                _Tenant(tenant, workshop, run_id, full=full, dry_run=dry_run, progress=progress).index(its, declared)
+            outcome = "failed" if any(report.error for report in reports) else "done"
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            if not dry_run:
+                with contextlib.suppress(SourceError):
+                    workshop.manifest.note_run(_run(run_id, began_us, workshop.now_us(), outcome, reports))
+    return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
+
+
+def _run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports: Sequence[SourceReport]) -> IndexRun:
+    names = ("listed", "unchanged", "indexed", "relabelled", "removed", "chunks")
+    summary = {name: sum(getattr(report, name) for report in reports) for name in names}
+    return IndexRun(run_id, began_us, ended_us, outcome, {**summary, "failures": sum(len(report.failures) for report in reports)})
+
+
+class _Tenant:
+    """One tenant's partition during one run. `shown` is the label digest under which askers see a document now."""
+
+    def __init__(
+        self,
+        tenant: str,
+        workshop: Workshop,
+        run_id: str,
+        *,
+        full: bool,
+        dry_run: bool,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.tenant, self.workshop, self.run_id = tenant, workshop, run_id
+        self.full, self.dry_run, self.progress = full, dry_run, progress
+        self.current = workshop.store.generation(tenant)
+        self.generation = self.current or ""
+        self.shown: dict[str, str] = {}
+
+    def index(self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None) -> None:
+        names = {job.source.name for job, _ in pairs}
+        before = self.workshop.manifest.rows(self.tenant, self.current) if self.current else []
+        self._check_model(row for row in before if not self.full or row.source not in names)
+        held = self._held()
+        self.shown = {info.document_id: info.label_digest for of_source in held.values() for info in of_source.values()}
+        if not self.dry_run:
+            self._open_generation({*held, *(row.source for row in before)} - names)
+        written = {} if self.full else held
+        for job, report in pairs:
+            rows = {row.key: row for row in before if row.source == job.source.name and not self.full}
+            try:
+                _SourceLine(self, job, report, rows, written.get(job.source.name, {})).run()
+            except _SourceFailed as failed:
+                report.error = failed.error
+                if self.full:
+                    raise failed.error from None
+        if self.dry_run:
+            return
+        if self.full:
+            self._switch([info for name in names for info in held.get(name, {}).values()])
+        elif declared is not None:
+            self._drop_undeclared(declared | names, before, held)
+
+    def _held(self) -> dict[str, dict[str, DocumentInfo]]:
+        """What the store really holds, by source and document id."""
+        found: dict[str, dict[str, DocumentInfo]] = {}
+        if self.current:
+            for info in self.workshop.store.documents(self.tenant):
+                found.setdefault(info.source, {})[info.document_id] = info
+        return found
+
+    def _open_generation(self, others: set[str]) -> None:
+        store, manifest = self.workshop.store, self.workshop.manifest
+        if self.full or self.current is None:
+            self.generation = store.begin_generation(self.tenant, keep_sources=sorted(others))
+            store.put(self.tenant, [], model=self.workshop.embedder.card, generation=self.generation)  # there, though empty
+            manifest.copy(self.tenant, old=self.current or "", new=self.generation, sources=others)
+        if self.current is None and not self.full:
+            store.switch(self.tenant, self.generation)
+
+    def _switch(self, before: Sequence[DocumentInfo]) -> None:
+        """Record what the new generation no longer shows, then show it."""
+        manifest = self.workshop.manifest
+        kept = {row.document_id for row in manifest.rows(self.tenant, self.generation) if row.state == "indexed"}
+        lost = [info for info in before if info.document_id not in kept]
+        self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in lost])
+        self.workshop.store.switch(self.tenant, self.generation)
+        manifest.keep(self.tenant, {self.generation, self.current or self.generation})
+
+    def _drop_undeclared(
+        self, declared: frozenset[str] | set[str], before: Sequence[ManifestRow], held: Mapping[str, Mapping[str, DocumentInfo]]
+    ) -> None:
+        infos = [info for name, of_source in held.items() if name not in declared for info in of_source.values()]
+        self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in infos])
+        if infos:
+            self.workshop.store.delete(self.tenant, [info.document_id for info in infos], generation=self.generation)
+        self.workshop.manifest.remove([row for row in before if row.source not in declared])
+
+    def _check_model(self, rows: Iterable[ManifestRow]) -> None:
+        card = self.workshop.embedder.card
+        if any(row.state == "indexed" and row.model_id != card.id for row in rows):
+            raise UsageError(
+                "model_changed", f"documents of this index were embedded by another model than `{card.id}`",
+                "run `pointsman index --full` over all sources; it builds a new generation beside the old one",
+            )  # fmt: skip
+
+    def record(self, changes: Sequence[LabelChange]) -> None:
+        if changes:
+            self.workshop.record(self.tenant, changes)
+
+
+class _SourceFailed(Exception):  # noqa: N818 (carries what happened out of one source)
+    def __init__(self, error: SourceError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _SourceLine:
+    """One source during one run. `held` is what the written generation holds of it when the run begins."""
+
+    def __init__(
+        self,
+        tenant: _Tenant,
+        job: SourceJob,
+        report: SourceReport,
+        rows: Mapping[str, ManifestRow],
+        held: Mapping[str, DocumentInfo],
+    ) -> None:
+        self.tenant, self.workshop, self.report = tenant, tenant.workshop, report
+        self.source, self.documents = job.source, job.documents
+        self.rows, self.held = rows, held
+        self.present = set(held)
+
+    def run(self) -> None:
+        labeller = Labeller(self.workshop.entity, self.source, self.documents)
+        try:
+            survey = survey_source(
+                self.source, self.documents, labeller, generation=self.tenant.generation, rows=self.rows, held=self.held
+            )
+        except SourceError as error:
+            raise _SourceFailed(error) from None
+        self._report_survey(survey)
+        if not self.tenant.dry_run:
+            self.apply_drops(survey.drops)
+            self.apply_relabels(survey)
+            self.workshop.manifest.write(survey.corrected)
+            self.make_pending(survey, labeller)
+
+    def _report_survey(self, survey: Survey) -> None:
+        report = self.report
+        report.listed, report.unchanged = len(survey.entries), survey.unchanged
+        report.failures, report.notes = list(survey.failures), list(survey.notes)
+        if self.tenant.dry_run:
+            report.indexed, report.relabelled = len(survey.pending), len(survey.relabels)
+            report.removed = sum(drop.document_id in self.present for drop in survey.drops)
+
+    def apply_drops(self, drops: Sequence[Drop]) -> None:
+        """Record, then the store, then the manifest."""
+        for batch in _batches(drops, BATCH_LABELS):
+            there = [drop for drop in batch if drop.document_id in self.present]
+            self.tenant.record(
+                [
+                    LabelChange(self.source.name, drop.document_id, self.tenant.shown.get(drop.document_id), None, drop.cause)
+                    for drop in there
+                ]
+            )
+            if there:
+                ids = [drop.document_id for drop in there]
+                self.workshop.store.delete(self.tenant.tenant, ids, generation=self.tenant.generation)
+                self.present.difference_update(ids)
+            self.workshop.manifest.remove([drop.before for drop in batch if drop.before is not None and drop.after is None])
+            self.workshop.manifest.write([drop.after for drop in batch if drop.after is not None])
+            self.report.removed += len(there)
+
+    def apply_relabels(self, survey: Survey) -> None:
+        """Record, then the store, then the manifest; text and vectors stay."""
+        for batch in _batches(survey.relabels, BATCH_LABELS):
+            shown = self.tenant.shown
+            self.tenant.record(
+                [
+                    LabelChange(
+                        self.source.name, item.row.document_id, shown.get(item.row.document_id), item.digest, "relabelled"
+                    )
+                    for item in batch
+                ]
+            )
+            labels = {item.row.document_id: item.labels for item in batch}
+            self.workshop.store.relabel(self.tenant.tenant, labels, generation=self.tenant.generation)
+            self.workshop.manifest.write([replace(item.row, label_digest=item.digest) for item in batch])
+            shown.update((item.row.document_id, item.digest) for item in batch)
+            self.report.relabelled += len(batch)
+
+    def make_pending(self, survey: Survey, labeller: Labeller) -> None:
+        if not survey.pending:
+            return
+        relabelled = {item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels}
+        maker = Maker(
+            self.workshop,
+            self.source,
+            labeller,
+            generation=self.tenant.generation,
+            run_id=self.tenant.run_id,
+            entries=survey.entries,
+            rows={**self.rows, **relabelled},
+            present=frozenset(info.document_id for info in self.held.values() if info.chunks == self._chunks(info)),
+        )
+        batch: list[Outcome] = []
+        began = time.monotonic()
+        with contextlib.closing(maker.make(self.documents, survey.pending)) as outcomes:
+            for done, outcome in enumerate(outcomes, 1):
+                batch.append(outcome)
+                if len(batch) >= BATCH_DOCUMENTS or _chunks(batch) >= BATCH_CHUNKS:
+                    self._flush(batch)
+                    batch = []
+                if self.tenant.progress is not None:
+                    chunks, elapsed_s = self.report.chunks + _chunks(batch), time.monotonic() - began
+                    self.tenant.progress(Progress(self.source.name, done, len(survey.pending), chunks, elapsed_s))
+        self._flush(batch)
+        self.report.notes.extend(maker.notes)
+
+    def _chunks(self, info: DocumentInfo) -> int:
+        row = self.rows.get(info.document_id.removeprefix(f"{self.source.name}/"))
+        return row.chunks if row is not None else -1
+
+    def _flush(self, batch: Sequence[Outcome]) -> None:
+        """Intent, record, store, manifest: a crash between any two leaves rows that the next run does again."""
+        made = [item for item in batch if isinstance(item, Made)]
+        lost = [item for item in batch if isinstance(item, Lost)]
+        self.report.failures.extend(Failure(item.entry.key, item.reason, item.detail) for item in lost)
+        self.apply_drops([Drop(item.row.document_id, None, item.row, _cause(item)) for item in lost if item.row is not None])
+        self._put(made)
+        known = [item.row for item in batch if isinstance(item, Known)]
+        self.report.unchanged += len(known)
+        self.workshop.manifest.write([*known, *(item.row for item in made)])
+
+    def _put(self, made: Sequence[Made]) -> None:
+        if not made:
+            return
+        self.workshop.manifest.write([replace(item.row, state="writing") for item in made])
+        shown = self.tenant.shown
+        changes = [
+            LabelChange(self.source.name, item.row.document_id, old, item.row.label_digest, "changed" if old else "indexed")
+            for item in made
+            if (old := shown.get(item.row.document_id)) != item.row.label_digest
+        ]
+        self.tenant.record(changes)
+        self.workshop.store.put(
+            self.tenant.tenant,
+            [item.document for item in made],
+            model=self.workshop.embedder.card,
+            generation=self.tenant.generation,
+        )
+        self.present.update(item.row.document_id for item in made)
+        self.report.indexed += len(made)
+        self.report.chunks += _chunks(made)
+
+
+def _cause(item: Lost) -> Literal["forgotten", "not_indexable"]:
+    return "forgotten" if item.reason == "forgotten" else "not_indexable"
+
+
+def _chunks(batch: Iterable[Outcome]) -> int:
+    return sum(len(item.document.chunks) for item in batch if isinstance(item, Made))
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,229 @@
+"""What a document is: its bytes decide, its name only breaks ties between kinds of text. Then the reader for it.
+
+Everything here runs inside a parser process (`parse.py`). Guards stand before the libraries that open containers.
+
+INVARIANT: an archive is measured by its directory before it is opened (tests/faults/test_documents.py::test_zip_bomb).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from router.ingest.blocks import Parsed, Unreadable
+
+CODE_SUFFIXES = {
+    ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascript",
+    ".ts": "typescript", ".tsx": "tsx", ".java": "java", ".go": "go", ".rs": "rust", ".c": "c", ".h": "c", ".cc": "cpp",
+    ".cpp": "cpp", ".cxx": "cpp", ".hpp": "cpp", ".hh": "cpp", ".sql": "sql",
+}  # fmt: skip
+_MARKDOWN = {".md", ".markdown", ".mdown", ".mkd"}
+_TEXT_SUFFIXES = (
+    {".csv", ".tsv", ".eml", ".html", ".htm", ".xhtml", ".ipynb", ".txt", ".log", ".rst", ""} | _MARKDOWN | set(CODE_SUFFIXES)
+)
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_PICTURES = (
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"GIF8",
+    b"RIFF",
+    b"\x00\x00\x01\x00",
+    b"II*\x00",
+    b"MM\x00*",
+    b"\x7fELF",
+    b"MZ",
+    b"\x1f\x8b",
+    b"BZh",
+    b"7z\xbc\xaf",
+    b"\xfd7zXZ",
+)
+_MAIL_HEADER = re.compile(
+    r"(?i)(from|to|subject|date|received|return-path|message-id|mime-version|delivered-to|x-[\w-]+|content-type)\s*:"
+)
+_HTML_START = re.compile(r"(?is)\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])")
+
+
+@dataclass(frozen=True, slots=True)
+class ParseLimits:
+    """What one document may cost. A document above a limit is refused whole and reported, never cut."""
+
+    file_bytes: int = 64 * 1024 * 1024
+    text_chars: int = 5_000_000
+    unpacked_bytes: int = 100 * 1024 * 1024
+    unpacked_ratio: int = 100
+    cells: int = 2_000_000
+    pages: int = 5_000
+    memory_bytes: int = 2 * 1024 * 1024 * 1024
+    seconds: float = 30.0
+
+
+LIMITS = ParseLimits()
+
+
+def read_document(data: bytes, name: str, limits: ParseLimits = LIMITS) -> Parsed:
+    """Raises `Unreadable`. What it returns holds text, within the limits."""
+    if len(data) > limits.file_bytes:
+        raise Unreadable("too_large", f"{len(data)} bytes; the limit is {limits.file_bytes}")
+    if not data.strip(b"\0 \t\r\n"):
+        raise Unreadable("empty", "no bytes but blanks" if data else "zero bytes")
+    parsed = _read(data, name, limits)
+    if parsed.chars > limits.text_chars:
+        raise Unreadable("too_large", f"{parsed.chars} characters of text; the limit is {limits.text_chars}")
+    if not any(block.text.strip() for block in parsed.blocks):
+        raise Unreadable("empty", "no text inside")
+    return parsed
+
+
+def _read(data: bytes, name: str, limits: ParseLimits) -> Parsed:
+    if b"%PDF-" in data[:1024]:
+        from router.ingest.office import read_pdf
+
+        return read_pdf(data, limits)
+    if data.startswith(b"PK\x03\x04"):
+        return _read_archive(data, limits)
+    if data.startswith(_OLE):
+        from router.ingest.office import read_ole
+
+        return read_ole(data, limits)
+    if data.startswith(_PICTURES):
+        raise Unreadable("unsupported", "a picture, a program or an archive")
+    if len(data) > limits.text_chars * 4:
+        raise Unreadable("too_large", f"{len(data)} bytes of text; the limit is {limits.text_chars} characters")
+    return _read_text(decode(data), name)
+
+
+def _read_archive(data: bytes, limits: ParseLimits) -> Parsed:
+    from router.ingest import office
+
+    names = check_archive(data, limits)
+    if "word/document.xml" in names:
+        return office.read_docx(data)
+    if "ppt/presentation.xml" in names:
+        return office.read_pptx(data)
+    if "xl/workbook.xml" in names:
+        return office.read_xlsx(data, limits)
+    if "[Content_Types].xml" in names:
+        raise Unreadable("corrupt", "an office document without its main part")
+    raise Unreadable("unsupported", "an archive")
+
+
+def check_archive(data: bytes, limits: ParseLimits) -> frozenset[str]:
+    """Names inside, after the sum of unpacked sizes and the ratio have been checked."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            infos = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError):
+        raise Unreadable("corrupt", "a damaged archive") from None
+    unpacked = sum(info.file_size for info in infos)
+    if unpacked > limits.unpacked_bytes or unpacked > limits.unpacked_ratio * max(len(data), 1):
+        raise Unreadable("bomb", f"unpacks from {len(data)} to {unpacked} bytes")
+    if len(infos) > 20_000 or len({info.filename for info in infos}) != len(infos):
+        raise Unreadable("corrupt", "an archive with too many or repeated names")
+    if any(info.flag_bits & 0x1 for info in infos):
+        raise Unreadable("encrypted", "an archive with a password")
+    return frozenset(info.filename for info in infos)
+
+
+def _read_text(text: str, name: str) -> Parsed:
+    from router.ingest import markup
+
+    suffix = PurePosixPath(name.lower()).suffix
+    kind = _text_kind(text, suffix)
+    if kind in CODE_SUFFIXES.values():
+        from router.ingest.code import read_code
+
+        return read_code(text, kind)
+    if kind == "html":
+        from router.ingest.html import read_html
+
+        return read_html(text)
+    if kind == "mail":
+        from router.ingest.mail import read_mail
+
+        return read_mail(text)
+    if kind == "markdown":
+        return markup.read_markdown(text)
+    if kind == "csv":
+        return markup.read_csv(text)
+    if kind == "notebook":
+        return markup.read_notebook(text)
+    return markup.read_text(text)
+
+
+def _text_kind(text: str, suffix: str) -> str:
+    """The content where it is plain, else the suffix."""
+    head = text[:4096].lstrip("\ufeff")
+    if _HTML_START.match(head) or (suffix in {".html", ".htm", ".xhtml"} and "<" in head):
+        return "html"
+    if suffix == ".ipynb" or (head.lstrip().startswith("{") and '"nbformat"' in text):
+        return "notebook"
+    if suffix in CODE_SUFFIXES:
+        return CODE_SUFFIXES[suffix]
+    if suffix in _MARKDOWN:
+        return "markdown"
+    if suffix in {".csv", ".tsv"}:
+        return "csv"
+    if suffix == ".eml" or _looks_like_mail(head):
+        return "mail"
+    return "markdown" if head.startswith("---\n") else "text"
+
+
+def _looks_like_mail(head: str) -> bool:
+    """At least three header lines from the first on, among them From and one of Message-ID, MIME-Version, Received."""
+    names: set[str] = set()
+    for line in head.splitlines()[:40]:
+        if not line.strip():
+            break
+        if line[0] in " \t":
+            continue
+        match = _MAIL_HEADER.match(line)
+        if not match:
+            break
+        names.add(match.group(1).lower())
+    return len(names) >= 3 and "from" in names and bool(names & {"message-id", "mime-version", "received", "date"})
+
+
+def decode(data: bytes) -> str:
+    """Text by byte order mark, UTF-8, or what charset_normalizer finds; `not_text` for anything with control bytes."""
+    for mark, encoding in (
+        (b"\xef\xbb\xbf", "utf-8-sig"),
+        (b"\xff\xfe\0\0", "utf-32"),
+        (b"\0\0\xfe\xff", "utf-32"),
+        (b"\xff\xfe", "utf-16"),
+        (b"\xfe\xff", "utf-16"),
+    ):
+        if data.startswith(mark):
+            return _checked(_strict(data, encoding))
+    try:
+        return _checked(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        pass
+    if b"\0" in data[:4096]:
+        raise Unreadable("not_text", "bytes that are no text")
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data[:200_000]).best()
+    if best is None:
+        raise Unreadable("not_text", "no known encoding fits")
+    try:
+        return _checked(data.decode(best.encoding))
+    except UnicodeDecodeError:
+        return _checked(data.decode(best.encoding, "replace"))
+
+
+def _strict(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise Unreadable("not_text", f"damaged {encoding.upper()}") from None
+
+
+def _checked(text: str) -> str:
+    sample = text[:100_000]
+    odd = sum(1 for char in sample if ord(char) < 32 and char not in "\t\n\r\f\v\x1b\x1c\x1d\x1e\x1f") + sample.count("\ufffd")
+    if odd > 2 + len(sample) // 100:
+        raise Unreadable("not_text", "control characters as in no text")
+    return text

@@ -1,0 +1,230 @@
+"""From an entry to a document with vectors: read, parse, label, chunk, embed. Changes nothing anywhere.
+
+INVARIANT: a document is embedded in the name of the indexing Service under its own class, one call a document, so that a
+hosted embedder is judged by it (tests/unit/test_ingest_build.py::test_purpose_carries_the_class).
+INVARIANT: `supersedes` stays inside one source and one owner (tests/faults/test_documents.py::test_supersedes_somebody_elses_page).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from router.domain import Chunk, Content, Entry, IndexedDocument, ManifestRow, Purpose, Source
+from router.errors import Refused, SourceError
+from router.ingest.blocks import Parsed, Unreadable, clean_title
+from router.ingest.chunk import build_chunks, embed_text
+from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of
+from router.ingest.markup import read_text
+from router.ingest.parse import Parser
+from router.ingest.survey import Labeller, failed_row
+from router.ingest.workshop import PIPELINE, Failure, Workshop
+from router.ports import DocumentSource
+
+_NOT_META = frozenset({*NARROWING, "tenant", "title", "version", "language", "supersedes"})
+_MOST_META_CHARS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Ready for the store."""
+
+    entry: Entry
+    row: ManifestRow
+    document: IndexedDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The content is what the manifest says; only the row changes."""
+
+    entry: Entry
+    row: ManifestRow
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Not to be indexed. `row` is None when the document stays as it is until the next run."""
+
+    entry: Entry
+    row: ManifestRow | None
+    reason: str
+    detail: str
+
+
+Outcome = Made | Known | Lost
+
+
+@dataclass(slots=True)
+class _Begun:
+    entry: Entry
+    content: Content | None = None
+    content_hash: str = ""
+    parsed: Parsed | None = None
+    ended: Outcome | None = None
+
+
+class Maker:
+    """Makes the documents of one source during one run. `present` are ids of documents that the store holds whole."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        source: Source,
+        labeller: Labeller,
+        *,
+        generation: str,
+        run_id: str,
+        entries: Mapping[str, Entry],
+        rows: Mapping[str, ManifestRow],
+        present: frozenset[str],
+    ) -> None:
+        self._workshop, self._source, self._labeller = workshop, source, labeller
+        self._generation, self._run_id = generation, run_id
+        self._entries, self._rows, self._present = entries, rows, present
+        self._buried = workshop.manifest.buried(source.tenant, source.name)
+        self.notes: list[Failure] = []
+
+    def make(self, documents: DocumentSource, pending: Sequence[Entry]) -> Generator[Outcome, None, None]:
+        """In order; one document is parsed while the one before is embedded and stored."""
+        before: _Begun | None = None
+        with Parser(self._workshop.limits) as parser:
+            for entry in pending:
+                begun = self._begin(documents, entry, parser)
+                if before is not None:
+                    yield self._finish(before)
+                before = self._parsed(begun, parser)
+            if before is not None:
+                yield self._finish(before)
+
+    def _begin(self, documents: DocumentSource, entry: Entry, parser: Parser) -> _Begun:
+        """Read; start parsing unless the content is known or forgotten."""
+        begun = _Begun(entry)
+        row = self._rows.get(entry.key)
+        try:
+            content = documents.read(entry)
+        except SourceError as error:
+            begun.ended = self._unread(entry, error)
+            return begun
+        begun.content, begun.content_hash = content, hashlib.sha256(content.data).hexdigest()
+        if begun.content_hash in self._buried:
+            forgotten = failed_row(self._source, self._generation, entry, row, "forgotten", "it was forgotten by `index forget`")
+            forgotten = replace(forgotten, state="forgotten", fingerprint=content.fingerprint, content_hash=begun.content_hash)
+            begun.ended = Lost(entry, forgotten, forgotten.reason, forgotten.detail)
+        elif row is not None and self._is_known(row, begun.content_hash):
+            begun.ended = Known(entry, replace(row, fingerprint=content.fingerprint))
+        elif not content.ready:
+            parser.start(content.data, content.name)
+        return begun
+
+    def _is_known(self, row: ManifestRow, content_hash: str) -> bool:
+        return (row.state, row.content_hash, row.pipeline) == (
+            "indexed",
+            content_hash,
+            PIPELINE,
+        ) and row.document_id in self._present
+
+    def _unread(self, entry: Entry, error: SourceError) -> Lost:
+        """A file that is being written stays as it was until the next run; anything else may no longer be shown."""
+        row = None
+        if error.code != "changed_while_read":
+            row = failed_row(self._source, self._generation, entry, self._rows.get(entry.key), error.code, error.message)
+            row = replace(row, fingerprint="")
+        return Lost(entry, row, error.code, error.message)
+
+    def _parsed(self, begun: _Begun, parser: Parser) -> _Begun:
+        if begun.ended is None and begun.content is not None:
+            try:
+                begun.parsed = _read_ready(begun.content) if begun.content.ready else parser.result()
+            except Unreadable as failure:
+                begun.ended = self._lost(begun, failure.reason, failure.detail, "{}")
+        return begun
+
+    def _lost(self, begun: _Begun, reason: str, detail: str, narrowing: str) -> Lost:
+        assert begun.content is not None
+        row = failed_row(self._source, self._generation, begun.entry, self._rows.get(begun.entry.key), reason, detail)
+        row = replace(
+            row, fingerprint=begun.content.fingerprint, content_hash=begun.content_hash, narrowing=narrowing, pipeline=PIPELINE
+        )
+        return Lost(begun.entry, row, reason, detail)
+
+    def _finish(self, begun: _Begun) -> Outcome:
+        if begun.ended is not None:
+            return begun.ended
+        assert begun.parsed is not None
+        narrowing = narrowing_json(narrowing_of(begun.parsed.front_matter))
+        try:
+            labelled = self._labeller.label(begun.entry, narrowing)
+            return self._made(begun, begun.parsed, labelled, narrowing)
+        except Unlabelled as fault:
+            return self._lost(begun, fault.reason, fault.detail, narrowing)
+        except Refused as refusal:
+            return self._lost(begun, refusal.code, refusal.message, narrowing)
+
+    def _made(self, begun: _Begun, parsed: Parsed, labelled: Labelled, narrowing: str) -> Made:
+        assert begun.content is not None
+        entry, front = begun.entry, parsed.front_matter
+        self.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
+        version = str(front["version"])[:100] if front.get("version") is not None else None
+        chunks = build_chunks(
+            replace(parsed, title=clean_title(begun.content.title) or parsed.title),
+            source=self._source.name,
+            key=entry.key,
+            uri=entry.uri,
+            count=self._workshop.embedder.count_tokens,
+            max_tokens=self._workshop.embedder.card.max_tokens,
+            version=version,
+            meta=self._meta(entry, front, labelled),
+        )
+        document_id = f"{self._source.name}/{entry.key}"
+        document = IndexedDocument(self._source.name, document_id, labelled.labels, self._embedded(chunks, labelled))
+        row = ManifestRow(
+            self._source.tenant, self._generation, self._source.name, entry.key, "indexed", begun.content.fingerprint,
+            begun.content_hash, version, len(chunks), labelled.digest, narrowing, self._workshop.embedder.card.id, PIPELINE,
+            indexed_at_us=self._workshop.now_us(),
+        )  # fmt: skip
+        return Made(entry, row, document)
+
+    def _embedded(self, chunks: Sequence[Chunk], labelled: Labelled) -> tuple[tuple[Chunk, Any], ...]:
+        embedder, sensitivity = self._workshop.embedder, labelled.labels.get("sensitivity")
+        classes = frozenset({sensitivity}) if isinstance(sensitivity, int) else frozenset({3})
+        purpose = Purpose(self._workshop.principal, "embed_chunks", classes, self._run_id)
+        texts = [embed_text(chunk, embedder.count_tokens, embedder.card.max_tokens) for chunk in chunks]
+        return tuple(zip(chunks, embedder.embed_chunks(texts, purpose), strict=True))
+
+    def _meta(self, entry: Entry, front: Mapping[str, Any], labelled: Labelled) -> dict[str, str]:
+        """Front matter that is neither label nor field of a chunk, as text."""
+        meta = {}
+        for name, value in front.items():
+            if name not in _NOT_META and name not in labelled.labels and value is not None:
+                text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                meta[clean_title(name, 60)] = clean_title(text, _MOST_META_CHARS)
+        if front.get("supersedes") is not None:
+            superseded = self._superseded(entry, str(front["supersedes"]), labelled)
+            if superseded is not None:
+                meta["supersedes"] = superseded
+        return meta
+
+    def _superseded(self, entry: Entry, named: str, labelled: Labelled) -> str | None:
+        """Document id of what this one replaces; None, with a note, when that is not in this source or another owner's."""
+        target = self._entries.get(named) or self._entries.get(named.removeprefix(f"{self._source.name}/"))
+        why = "it names no other document of its source"
+        if target is not None and target.key != entry.key:
+            try:
+                if self._labeller.label(target, "{}").labels.get("owner") == labelled.labels.get("owner"):
+                    return f"{self._source.name}/{target.key}"
+                why = "it names a document of another owner"
+            except Unlabelled:
+                pass
+        self.notes.append(Failure(entry.key, "supersedes_dropped", why))
+        return None
+
+
+def _read_ready(content: Content) -> Parsed:
+    """Text that its source made: nothing to open, so no process; its title is the source's business."""
+    parsed = read_text(content.data.decode("utf-8", "replace"))
+    if not parsed.blocks:
+        raise Unreadable("empty", "no text inside")
+    return parsed

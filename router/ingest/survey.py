@@ -1,0 +1,159 @@
+"""What has to be done for one source: its list and labels held against manifest and store. Reads no document.
+
+INVARIANT: a document whose labels cannot be built is dropped, whatever it was labelled before
+(tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: a document counts as unchanged only when source, manifest and store agree about it
+(tests/unit/test_ingest_build.py::test_crash_anywhere).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from router.domain import Entry, Labels, ManifestRow, Rejected, Source
+from router.errors import SourceError
+from router.filters import EntityType
+from router.ingest.blocks import REASONS, TRANSIENT
+from router.ingest.label import Labelled, Unlabelled, build_labels
+from router.ingest.workshop import PIPELINE, Failure
+from router.ports import DocumentInfo, DocumentSource
+
+_NOTES = frozenset({"rule_matches_nothing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A document to be removed from the store; `after` is what the manifest says of it then, None for nothing."""
+
+    document_id: str
+    before: ManifestRow | None
+    after: ManifestRow | None
+    cause: Literal["gone", "not_indexable", "forgotten"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    row: ManifestRow
+    labels: Labels
+    digest: str
+
+
+@dataclass(slots=True)
+class Survey:
+    """Work lists of one source. `corrected` are manifest rows that lag behind the store."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    drops: list[Drop] = field(default_factory=list)
+    relabels: list[Relabel] = field(default_factory=list)
+    corrected: list[ManifestRow] = field(default_factory=list)
+    pending: list[Entry] = field(default_factory=list)
+    unchanged: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[Failure] = field(default_factory=list)
+
+
+class Labeller:
+    """Labels of a source's entries, computed once for equal rules and narrowing."""
+
+    def __init__(self, entity: EntityType, source: Source, documents: DocumentSource) -> None:
+        self._entity, self._source, self._documents = entity, source, documents
+        self._known: dict[tuple[str, str], Labelled | Unlabelled] = {}
+
+    def label(self, entry: Entry, narrowing: str) -> Labelled:
+        """`narrowing` is the front matter's part as canonical JSON. Raises `Unlabelled`."""
+        raw = self._documents.labels(entry)
+        if raw.narrowing or raw.fault:
+            return build_labels(self._entity, self._source, raw, json.loads(narrowing))
+        key = json.dumps(raw.rules, default=repr), narrowing
+        known = self._known.get(key)
+        if known is None:
+            try:
+                known = build_labels(self._entity, self._source, raw, json.loads(narrowing))
+            except Unlabelled as fault:
+                known = fault
+            self._known[key] = known
+        if isinstance(known, Unlabelled):
+            raise Unlabelled(known.reason, known.detail)
+        return known
+
+
+def survey_source(
+    source: Source,
+    documents: DocumentSource,
+    labeller: Labeller,
+    *,
+    generation: str,
+    rows: Mapping[str, ManifestRow],
+    held: Mapping[str, DocumentInfo],
+) -> Survey:
+    """`rows` by key and `held` by document id are what manifest and store know. Raises `SourceError`."""
+    survey = Survey()
+    for item in documents.entries():
+        if isinstance(item, Rejected):
+            (survey.notes if item.reason in _NOTES else survey.failures).append(Failure(item.key, item.reason, item.detail))
+        elif item.key in survey.entries:
+            raise SourceError("source_repeats_a_key", "the source lists one key twice", "every document needs a key of its own")
+        else:
+            survey.entries[item.key] = item
+    for entry in survey.entries.values():
+        row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
+        try:
+            labelled = labeller.label(entry, row.narrowing if row is not None else "{}")
+        except Unlabelled as fault:
+            _unlabelled(survey, failed_row(source, generation, entry, row, fault.reason, fault.detail), row, info)
+            continue
+        _labelled(survey, entry, row, info, labelled)
+    survey.drops.extend(Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries)
+    listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
+    survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)
+    return survey
+
+
+def failed_row(source: Source, generation: str, entry: Entry, row: ManifestRow | None, reason: str, detail: str) -> ManifestRow:
+    """The manifest's row for a document that is not indexed; what was read of it before is remembered."""
+    known = row if row is not None else ManifestRow(source.tenant, generation, source.name, entry.key, "failed", "", "")
+    return replace(
+        known, generation=generation, state="failed", reason=reason, detail=detail, chunks=0, label_digest="", version=None,
+        pipeline=known.pipeline or PIPELINE,
+    )  # fmt: skip
+
+
+def _unlabelled(survey: Survey, after: ManifestRow, row: ManifestRow | None, info: DocumentInfo | None) -> None:
+    survey.failures.append(Failure(after.key, after.reason, after.detail))
+    if after != row or info is not None:
+        survey.drops.append(Drop(after.document_id, row, after, "not_indexable"))
+
+
+def _labelled(survey: Survey, entry: Entry, row: ManifestRow | None, info: DocumentInfo | None, labelled: Labelled) -> None:
+    same = row is not None and bool(row.fingerprint) and (row.fingerprint, row.pipeline) == (entry.fingerprint, PIPELINE)
+    if row is None or row.state == "writing":
+        survey.pending.append(entry)
+    elif row.state == "indexed":
+        _indexed(survey, entry, row, info, labelled, same=same)
+    elif not same or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
+        survey.pending.append(entry)
+    else:
+        survey.failures.append(Failure(entry.key, row.reason, row.detail))
+        if info is not None:
+            survey.drops.append(Drop(row.document_id, row, row, "not_indexable"))
+
+
+def _indexed(
+    survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled, *, same: bool
+) -> None:
+    """A change of rules applies at once, also to a document that will be read again: reading takes time."""
+    if info is None or info.chunks != row.chunks:
+        survey.pending.append(entry)
+        return
+    if info.label_digest != labelled.digest:
+        survey.relabels.append(Relabel(row, labelled.labels, labelled.digest))
+    elif row.label_digest != labelled.digest:
+        survey.corrected.append(replace(row, label_digest=labelled.digest))
+    if not same:
+        survey.pending.append(entry)
+    else:
+        survey.unchanged += info.label_digest == labelled.digest
+        survey.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
