@@ -428,7 +428,7 @@ class SqliteDocuments:
             if dense:
                 values["vector"] = search.vector
             rows = reader.con.execute(sql, values).fetchall()
-            admitted = int(rows[0][7]) if rows else self._admitted(reader, where, values)
+            admitted = _count(rows[0][7]) if rows else self._admitted(reader, where, values)
         return Found(tuple(_candidate(row) for row in rows), admitted)
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
@@ -464,6 +464,27 @@ class SqliteDocuments:
             "SELECT d.source, d.id, (SELECT count(*) FROM chunk h WHERE h.did = d.did), l.digest FROM document d "
             "JOIN label l USING(lid) ORDER BY d.id"
         )
+        return (DocumentInfo(*row) for row in self._rows(tenant, generation, sql))
+
+    def labelled(self, tenant: str) -> Iterator[tuple[str, str, Labels]]:
+        sql = "SELECT d.source, d.id, l.json FROM document d JOIN label l USING(lid) ORDER BY d.id"
+        return ((source, document_id, _labels_from(text)) for source, document_id, text in self._rows(tenant, None, sql))
+
+    def admitted(self, tenant: str, f: Filter) -> list[str]:
+        fields = self._check(f)
+        if isinstance(f, Never):
+            return []
+        with _translated():
+            reader = self._reader(tenant)
+            if reader is None:
+                return []
+            reader.until(BUSY_S)
+            where, bound = lower_filter(f, fields, reader.present)
+            sql = f"WITH {_OK.format(where=where)} SELECT id FROM document WHERE lid IN (SELECT lid FROM ok) ORDER BY id"
+            return [str(row[0]) for row in reader.con.execute(sql, bound)]
+
+    def _rows(self, tenant: str, generation: str | None, sql: str) -> Iterator[tuple[Any, ...]]:
+        """Over a connection of its own, so that a slow consumer holds up no asker."""
         with _translated():
             path = self._path(tenant, generation)
             if path is None:
@@ -471,8 +492,7 @@ class SqliteDocuments:
             con = _connect(path, write=False)
             try:
                 _check_partition(dict(con.execute("SELECT key, value FROM meta")), tenant)
-                for row in con.execute(sql):
-                    yield DocumentInfo(*row)
+                yield from con.execute(sql)
             finally:
                 con.close()
 

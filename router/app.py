@@ -1,0 +1,456 @@
+"""The composition root: `Settings` in, a `Router` out. The only module that imports `connectors`.
+
+Connectors are imported where they are first needed, so that `pointsman --help` and `whoami` load no model and no engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from router import decision
+from router.ask import MAX_QUESTION_CHARS, Line, ask
+from router.config import Settings, find_settings, load_settings
+from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source
+from router.errors import Refused, UsageError
+from router.execute import Threads
+from router.identity import identify
+from router.policy import LivePolicies, PolicySet, keep_version
+
+if TYPE_CHECKING:
+    from connectors.ledger import SqlLedger
+    from connectors.local_models import MiniLM
+    from connectors.manifest import SqlManifest
+    from connectors.oidc import OidcVerifier
+    from connectors.sqlite_documents import SqliteDocuments
+    from router.ingest.build import IndexReport, Progress, SourceJob, Workshop
+
+DEFAULT_K = 5
+MAX_K = 50
+INDEXER = "service:indexer"
+MODEL_FOLDER = Path(__file__).with_name("model")
+
+
+class Router:
+    """Ask, index and review over one configuration. Thread-safe; closes as a context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._lock = threading.RLock()
+        self._verifier: tuple[Mapping[str, Any], OidcVerifier] | None = None
+        self._refused = decision.RefusedTokens(_clock_us)
+        self._version = ""
+        self.policies = LivePolicies(settings.policy_folder, grace_s=settings.policy_grace_s, on_load=self._policy_loaded)
+
+    @classmethod
+    def open(cls, config: str | Path | None = None) -> Self:
+        """From a `pointsman.toml`: the one given, else POINTSMAN_CONFIG, else the nearest above the working folder."""
+        return cls(load_settings(find_settings(Path(config) if config is not None else None)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is still summed, then let go of threads and files. Idempotent."""
+        built = self.__dict__
+        if "ledger" in built:
+            self._append_quietly(self._refused.drain())
+        for name in ("threads", "store", "manifest", "ledger"):
+            if name in built:
+                built.pop(name).close()
+        built.pop("line", None)
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def ask(
+        self, question: str, *, token: str, k: int = DEFAULT_K, now: datetime | None = None, deadline_s: float | None = None
+    ) -> Answer:
+        """Governed passages for one question. `now` replaces the clock for policy dates (evaluation and tests).
+
+        Raises `UsageError`, `Refused` (identity), `SourceError` and `LedgerError`; a refusal by policy is an answer.
+        """
+        asked = _parse_question(question, k, now, deadline_s or self.settings.deadlines.ask_s)
+        try:
+            return ask(self.line, token, asked)
+        except Refused as error:
+            self._token_refused(token, error)
+            raise
+
+    async def ask_async(self, question: str, **options: Any) -> Answer:
+        """`ask` for servers: one call on a thread, the line itself stays synchronous."""
+        return await asyncio.to_thread(functools.partial(self.ask, question, **options))
+
+    def whoami(self, token: str) -> Principal:
+        """The principal that a token stands for. Raises `Refused`."""
+        policies = self.policies.current()
+        try:
+            return identify(token, self.verifier(policies), policies.issuers, policies.types, now_s=_clock_us() // 1_000_000)
+        except Refused as error:
+            self._token_refused(token, error)
+            raise
+
+    def mint(self, person: str, *, minutes: int | None = None, people: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+        """A short-lived token of the development issuer for a person in people.yaml; verified like any other when used."""
+        from connectors.oidc import DEVELOPMENT_MINUTES, mint_token
+
+        policies = self.policies.current()
+        known = policies.people if people is None else people
+        if person not in known:
+            raise UsageError("person_unknown", f"there is no person `{person}`", "see people.yaml in the policy folder")
+        alias = known[person].get("issuer")
+        issuer = policies.issuers.get(str(alias))
+        if issuer is None or not issuer.development:
+            raise UsageError(
+                "issuer_not_development", f"`{alias}` is no development issuer", "use --token with a token of your issuer"
+            )
+        return mint_token(
+            known[person], issuer, self.development_key, now_s=_clock_us() // 1_000_000, minutes=minutes or DEVELOPMENT_MINUTES
+        )
+
+    def read_inputs(self, asked: Record, token: str) -> dict[str, Any] | None:
+        """The personal inputs of a decision, for who may audit its tenant, or for one's own where `explain_own` is granted.
+
+        The use is recorded before anything is shown. Raises `Refused`.
+        """
+        reader, now = self.whoami(token), datetime.now(UTC)
+        policies = self.policies.current()
+        body = json.loads(asked.body)
+        own = (
+            body.get("principal") == decision.principal_digest(self.key, reader.tenant, reader.name)
+            and asked.tenant == reader.tenant
+        )
+        action = "explain_own" if own else "audit"
+        if not policies.authorize(reader, now, action, tenant=asked.tenant):
+            raise Refused(
+                "not_permitted", f"you may not read the inputs of this decision (`{action}` is not granted)", "ask a reviewer"
+            )
+        use = decision.audit_use(
+            tenant=asked.tenant, at_us=_clock_us(), principal=reader, key=self.key, action=action, target=asked.decision_id
+        )
+        self.ledger.append([use])
+        return decision.load_inputs(asked)
+
+    def _token_refused(self, token: str, error: Refused) -> None:
+        """A refused token is one structured line and part of a sum a minute: there is no principal, so no decision."""
+        issuer = _claimed_issuer(token)
+        alias = next((name for name, known in self.policies.current().issuers.items() if known.iss == issuer), "unknown")
+        self.log("token_refused", issuer=alias, code=error.code)
+        self._append_quietly(self._refused.add(alias, error.code))
+
+    def _append_quietly(self, records: Sequence[Record]) -> None:
+        """Sums must not turn a refusal into another error; what cannot be written is in the log line."""
+        if not records:
+            return
+        try:
+            self.ledger.append(records)
+        except Exception as error:  # noqa: BLE001 (the refusal stands either way)
+            self.log("refusals_unrecorded", error=type(error).__name__)
+
+    # --- parts, built on first use ----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def line(self) -> Line:
+        with self._lock:
+            settings = self.settings
+            return Line(
+                policies=self.policies,
+                verifier=self.verifier,
+                ledger=self.ledger,
+                store=self.store,
+                embedder=self.embedder,
+                threads=self.threads,
+                search=settings.search,
+                embed_share=settings.deadlines.embed_share,
+                rerank_share=settings.deadlines.rerank_share,
+                key=self.key,
+                question_form=settings.ledger.question,
+                clock_us=_clock_us,
+                sealed=self._sealed,
+                alarm=self.log,
+            )
+
+    def verifier(self, policies: PolicySet) -> OidcVerifier:
+        """The verifier of a policy version's issuers; its cached keys live on while the issuers stay the same."""
+        from connectors.oidc import OidcVerifier
+
+        held = self._verifier
+        if held is not None and held[0] == policies.issuers:
+            return held[1]
+        key = self.development_key
+        made = OidcVerifier(policies.issuers, development_key=key if key.exists() else None, folder=self.settings.policy_folder)
+        self._verifier = (policies.issuers, made)
+        return made
+
+    @functools.cached_property
+    def threads(self) -> Threads:
+        return Threads()
+
+    @functools.cached_property
+    def ledger(self) -> SqlLedger:
+        from connectors.ledger import SqlLedger
+
+        url = self.settings.ledger.url
+        if url is None or "://" not in url:
+            path = self.settings.at(Path(url)) if url else self.state / "ledger.sqlite"
+            return SqlLedger(path)
+        return SqlLedger(url)
+
+    @functools.cached_property
+    def store(self) -> SqliteDocuments:
+        from connectors.sqlite_documents import SqliteDocuments
+
+        return SqliteDocuments(self.settings.store_folder, lambda: self.policies.current().document_type)
+
+    @functools.cached_property
+    def embedder(self) -> MiniLM:
+        from connectors.local_models import load_embedder
+
+        return load_embedder(MODEL_FOLDER, threads=self.settings.models.threads)
+
+    @functools.cached_property
+    def manifest(self) -> SqlManifest:
+        from connectors.manifest import open_manifest
+
+        return open_manifest(f"sqlite:///{self.state / 'manifest.sqlite'}")
+
+    @functools.cached_property
+    def log(self) -> Callable[..., None]:
+        """One JSON line an event, to a file in the state folder, another file, or standard error (`-`)."""
+        return _open_log(self.settings, self.state)
+
+    @functools.cached_property
+    def key(self) -> bytes:
+        """The record key: names in records and filter receipts are digests under it."""
+        return load_record_key(self.state / "keys" / "record.key")
+
+    @functools.cached_property
+    def state(self) -> Path:
+        folder = self.settings.state_folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            raise UsageError(
+                "state_unwritable", "the state folder cannot be made", "check `state` in the configuration"
+            ) from None
+        return folder
+
+    @property
+    def development_key(self) -> Path:
+        return self.settings.state_folder / "keys" / "development.pem"
+
+    def _sealed(self, record: Record, link: Link) -> None:
+        self.log("decision", **decision.decision_line(record, link))
+
+    def _policy_loaded(self, policies: PolicySet) -> None:
+        """Keep the version's text before it serves, and say in the ledger from when it did."""
+        keep_version(policies, self.state)
+        if self._version and policies.version != self._version:
+            self.ledger.append(
+                [decision.policy_loaded(at_us=_clock_us(), policy_version=policies.version, previous_version=self._version)]
+            )
+        self._version = policies.version
+
+    # --- indexing ---------------------------------------------------------------------------------------------------
+
+    def index(
+        self,
+        names: Sequence[str] = (),
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Bring the named sources, or all, up to date."""
+        from router.ingest.build import index_sources
+
+        declared = frozenset(self.policies.current().sources) if not names else None
+        return index_sources(self.jobs(names), self.workshop, full=full, dry_run=dry_run, declared=declared, progress=progress)
+
+    @property
+    def workshop(self) -> Workshop:
+        from router.ingest.build import Workshop
+
+        return Workshop(
+            store=self.store,
+            embedder=self.embedder,
+            manifest=self.manifest,
+            entity=self.policies.current().document_type,
+            record=self._record_labels,
+            principal=INDEXER,
+            now_us=_clock_us,
+        )
+
+    def jobs(self, names: Sequence[str] = ()) -> list[SourceJob]:
+        """Declared and configured sources by name; all when none is named. A source needs both: a reviewer's and an operator's word."""
+        from router.ingest.build import SourceJob
+
+        declared = self.policies.current().sources
+        for name in (*self.settings.sources, *names):
+            if name not in declared:
+                raise UsageError(
+                    "source_unknown", f"the source `{name}` is not declared", "declare it in sources.yaml of the policy folder"
+                )
+        for name in names or sorted(declared):
+            if name not in self.settings.sources:
+                raise UsageError(
+                    "source_unconfigured", f"`[sources.{name}]` is missing", "say in pointsman.toml where its documents are"
+                )
+        return [SourceJob(declared[name], self._documents(declared[name])) for name in names or sorted(declared)]
+
+    def _documents(self, source: Source) -> Any:
+        settings = self.settings.sources[source.name]
+        labels = self.settings.at(Path(source.labels)) if source.labels else None
+        if source.connector == "folder" and settings.path is not None:
+            from connectors.folder import Folder
+
+            return Folder(self.settings.at(settings.path), labels=labels)
+        if (
+            source.connector == "rows"
+            and settings.database
+            and settings.query
+            and settings.id
+            and settings.text
+            and settings.labels
+        ):
+            from connectors.sql_sources import Rows
+
+            return Rows(
+                database=_database_url(settings.database, self.settings.folder),
+                query=settings.query,
+                id_column=settings.id,
+                title_column=settings.title,
+                text_columns=settings.text,
+                label_columns=settings.labels.columns(),
+                envelope=source.groups,
+            )
+        needs = "`path`" if source.connector == "folder" else "`database`, `query`, `id`, `text` and `labels`"
+        raise UsageError(
+            "source_incomplete", f"`[sources.{source.name}]` of connector `{source.connector}` needs {needs}", "complete it"
+        )
+
+    def _record_labels(self, tenant: str, changes: Sequence[LabelChange]) -> None:
+        at_us = _clock_us()
+        self.ledger.append(
+            [
+                decision.label_change(
+                    tenant=tenant,
+                    at_us=at_us,
+                    by=INDEXER,
+                    source=change.source,
+                    document_id=change.document_id,
+                    old=change.old,
+                    new=change.new,
+                )
+                for change in changes
+            ]
+        )
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _parse_question(text: str, k: int, now: datetime | None, deadline_s: float) -> Question:
+    if not text.strip().strip("\0"):
+        raise UsageError("question_empty", "the question is empty", "ask something")
+    if len(text) > MAX_QUESTION_CHARS:
+        raise UsageError("question_too_long", f"the question is over {MAX_QUESTION_CHARS} characters", "shorten it")
+    if not 1 <= k <= MAX_K:
+        raise UsageError("k_out_of_range", f"k must be from 1 to {MAX_K}", "choose another k")
+    moment = datetime.now(UTC) if now is None else now
+    if moment.tzinfo is None:
+        raise UsageError("now_without_zone", "`now` has no time zone", "give an aware datetime, for example in UTC")
+    return Question(text, moment.astimezone(UTC), k, deadline_s)
+
+
+def _claimed_issuer(token: str) -> str:
+    """The issuer that a refused token names, for counting only."""
+    import base64
+
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return str(claims["iss"])
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+
+
+def make_development_issuer(settings: Settings) -> None:
+    """The key of the development issuer, in the state folder."""
+    from connectors.oidc import make_development_key
+
+    make_development_key(settings.state_folder / "keys" / "development.pem")
+
+
+def load_record_key(path: Path) -> bytes:
+    """32 random bytes, made once, readable by their owner only."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                pass
+            finally:
+                beside.unlink()
+        if path.stat().st_mode & 0o077:
+            raise UsageError("record_key_open", "others can read the record key", f"run chmod 600 on `{path.name}`")
+        key = path.read_bytes()
+    except OSError:
+        raise UsageError("record_key_unreadable", "the record key cannot be read or made", "check the state folder") from None
+    if len(key) != 32:
+        raise UsageError("record_key_malformed", "the record key is not 32 bytes", "restore it from a copy")
+    return key
+
+
+def _open_log(settings: Settings, state: Path) -> Callable[..., None]:
+    import sys
+
+    import structlog
+
+    path = settings.log.path
+    if path == "-":
+        out = sys.stderr
+    else:
+        try:
+            target = settings.at(Path(path)) if path else state / "pointsman.jsonl"
+            out = os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+        except OSError:
+            raise UsageError("log_unwritable", "the log file cannot be opened", "check `[log]` in the configuration") from None
+    logger = structlog.wrap_logger(
+        structlog.WriteLogger(out),
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.processors.JSONRenderer(sort_keys=True),
+        ],
+    )
+
+    def write(event: str, **fields: Any) -> None:
+        logger.msg(event, **fields)
+
+    return write
+
+
+def _database_url(url: str, folder: Path) -> str:
+    """A relative SQLite file is meant from the configuration's folder."""
+    prefix = "sqlite:///"
+    if url.startswith(prefix) and not url.startswith(prefix + "/") and url != prefix:
+        return prefix + str((folder / url[len(prefix) :]).absolute())
+    return url

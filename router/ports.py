@@ -81,6 +81,14 @@ class DocStore(Protocol):
         """Every document, ordered by id."""
         ...
 
+    def labelled(self, tenant: str) -> Iterator[tuple[str, str, Labels]]:
+        """(source, document id, labels) of every document, ordered by id: what reviews and audits judge, without text."""
+        ...
+
+    def admitted(self, tenant: str, f: Filter) -> list[str]:
+        """Ids of the documents that `f` admits, as this store lowers it."""
+        ...
+
     def generation(self, tenant: str) -> str | None:
         """Name of the current generation; None when the tenant has none."""
         ...

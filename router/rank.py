@@ -19,10 +19,9 @@ from router.domain import Candidate, ContentKind, Embedded, Stored
 from router.lexicon import STOP_WORDS, identifiers
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float32]
+    Floats = npt.NDArray[Any]
 
 Fusion = Literal["zsum", "rrf", "weighted"]
 
@@ -113,18 +112,20 @@ def _legs(np: Any, candidates: Sequence[Candidate], chosen: Sequence[Candidate])
     """BM25 and cosine of the chosen, standardised over all candidates."""
     z = _z(np, np.array([(candidate.bm25, candidate.cosine) for candidate in candidates]))
     row = {candidate.chunk_id: at for at, candidate in enumerate(candidates)}
-    return z[[row[candidate.chunk_id] for candidate in chosen]]
+    picked: Floats = z[[row[candidate.chunk_id] for candidate in chosen]]
+    return picked
 
 
 def _z(np: Any, columns: Floats) -> Floats:
     """Each column to mean 0 and deviation 1; a constant column is 0."""
     spread = columns.std(axis=0)
-    return (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)
+    standard: Floats = (columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf)
+    return standard
 
 
 def _maxsim(np: Any, question: Embedded, stored: Sequence[Stored]) -> Floats:
     """Each question token's best match in a candidate, averaged by how rare its word piece is among the candidates."""
-    out = np.zeros(len(stored))
+    out: Floats = np.zeros(len(stored))
     asked = np.frombuffer(question.token_ids, "<u2")
     lengths = np.array([len(item.token_ids) // 2 for item in stored])
     filled = np.flatnonzero(lengths)

@@ -1,0 +1,1 @@
+"""Doors: where questions come in. Each parses once and makes one call into the line."""

@@ -1,0 +1,354 @@
+"""The command line: names, flags and help. What a command does stands in the modules beside this one, which are imported
+when it runs, so that `pointsman --help` costs what Typer costs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from router.errors import INTERRUPTED, PointsmanError
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration; else POINTSMAN_CONFIG, else the nearest pointsman.toml."),
+]
+Person = Annotated[
+    str | None, typer.Option("--as", metavar="PERSON", help="A person in people.yaml, by a token of the development issuer.")
+]
+Token = Annotated[Path | None, typer.Option("--token", metavar="FILE", help="A file that holds a bearer token.")]
+People = Annotated[Path | None, typer.Option("--people", metavar="FILE", help="Another people.yaml for --as.")]
+Since = Annotated[str, typer.Option(help="How far back: 30m, 12h, 7d.")]
+
+
+class _DefaultGroup(TyperGroup):
+    """`pointsman index [SOURCE…]` beside `pointsman index status`: what is no command's name goes to `run`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        names = [arg for arg in args if not arg.startswith("-")]
+        if "--help" not in args[:1] and (not names or names[0] not in self.commands):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+_PLAIN: dict[str, Any] = {
+    "add_completion": False,
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+}
+app = typer.Typer(
+    help="Pointsman: a governed-retrieval router. It returns evidence that the caller may see, with a receipt.", **_PLAIN
+)
+index_app = typer.Typer(
+    help="Bring documents up to date (default), show, check or erase.", cls=_DefaultGroup, **{**_PLAIN, "no_args_is_help": False}
+)
+policies_app = typer.Typer(help="Check and test the policy folder.", **_PLAIN)
+eval_app = typer.Typer(help="Measure on anybody's data.", **_PLAIN)
+log_app = typer.Typer(help="Read and verify the ledger of decisions.", **_PLAIN)
+app.add_typer(index_app, name="index")
+app.add_typer(policies_app, name="policies")
+app.add_typer(eval_app, name="eval")
+app.add_typer(log_app, name="log")
+
+
+@app.callback()
+def root(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    ctx.obj = {"json": json, "config": config}
+
+
+def _options(ctx: typer.Context, json: bool, config: Path | None) -> dict[str, Any]:
+    """Both flags are taken before or after the command's name."""
+    outer: dict[str, Any] = ctx.find_object(dict) or {}
+    _FLAGS["json"] = json = json or bool(outer.get("json"))
+    return {"as_json": json, "config": config or outer.get("config")}
+
+
+_FLAGS = {"json": False}
+
+
+@app.command()
+def init(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    documents: Annotated[Path | None, typer.Option(metavar="DIR", help="Your own documents; nothing is written there.")] = None,
+    tenant: Annotated[str, typer.Option(help="Whose documents they are.")] = "me",
+    group: Annotated[str, typer.Option(help="The group that may read them.")] = "staff",
+    sensitivity: Annotated[str, typer.Option(help="public, internal, confidential or restricted.")] = "internal",
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Make a working starter: configuration, policies, a development issuer, two people.
+
+    Example: pointsman init x --documents ~/notes --tenant me --group staff
+    """
+    from router.doors.cli.setup import run_init
+
+    options = _options(ctx, json, config)
+    run_init(folder, documents=documents, tenant=tenant, group=group, sensitivity=sensitivity, as_json=options["as_json"])
+
+
+@index_app.command("run")
+def index_run(
+    ctx: typer.Context,
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Sources to index; all when none is named.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Rebuild into a new generation, then switch.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Bring documents up to date. Example: pointsman index handbook"""
+    from router.doors.cli.index import run_index
+
+    run_index(sources or [], full=full, dry_run=dry_run, **_options(ctx, json, config))
+
+
+@index_app.command("status")
+def index_status(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    """Counts, ages, model and failures by reason. Example: pointsman index status"""
+    from router.doors.cli.index import run_status
+
+    run_status(**_options(ctx, json, config))
+
+
+@index_app.command("verify")
+def index_verify(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    """Reconcile manifest, store and sources; exit code 1 when they differ. Example: pointsman index verify"""
+    from router.doors.cli.index import run_verify
+
+    run_verify(**_options(ctx, json, config))
+
+
+@index_app.command("forget")
+def index_forget(
+    ctx: typer.Context, document: Annotated[str, typer.Argument()], json: Json = False, config: Config = None
+) -> None:
+    """Erase a document from all generations and keep it out. Example: pointsman index forget handbook/hr/leave.md"""
+    from router.doors.cli.index import run_forget
+
+    run_forget(document, **_options(ctx, json, config))
+
+
+@app.command()
+def ask(
+    ctx: typer.Context,
+    question: Annotated[str, typer.Argument()],
+    person: Person = None,
+    token: Token = None,
+    people: People = None,
+    k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
+    now: Annotated[str | None, typer.Option(help="Ask as of this date (YYYY-MM-DD).")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Ask a question as somebody. Example: pointsman ask "what does ERR-4012 mean" --as ada"""
+    from router.doors.cli.asking import run_ask
+
+    run_ask(question, person=person, token=token, people=people, k=k, now=now, **_options(ctx, json, config))
+
+
+@app.command()
+def whoami(
+    ctx: typer.Context,
+    person: Person = None,
+    token: Token = None,
+    people: People = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Verified claims as the mapped principal. Example: pointsman whoami --as ada"""
+    from router.doors.cli.asking import run_whoami
+
+    run_whoami(person=person, token=token, people=people, **_options(ctx, json, config))
+
+
+@app.command("token")
+def mint_token(
+    ctx: typer.Context,
+    person: Annotated[str, typer.Argument(metavar="PERSON")],
+    minutes: Annotated[int, typer.Option(min=1, max=1440, help="How long it is valid.")] = 15,
+    people: People = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """A signed token of the development issuer. Example: pointsman token ada --minutes 60"""
+    from router.doors.cli.asking import run_token
+
+    run_token(person, minutes=minutes, people=people, **_options(ctx, json, config))
+
+
+@policies_app.command("check")
+def policies_check(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    """Load the policy folder strictly and say everything that is wrong. Example: pointsman policies check"""
+    from router.doors.cli.policy import run_check
+
+    run_check(**_options(ctx, json, config))
+
+
+@policies_app.command("test")
+def policies_test(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    """Run the CSV cases; exit code 1 when one fails. Example: pointsman policies test"""
+    from router.doors.cli.policy import run_cases_command
+
+    run_cases_command(**_options(ctx, json, config))
+
+
+@log_app.command("tail")
+def log_tail(
+    ctx: typer.Context,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    lines: Annotated[int, typer.Option("-n", min=1, help="How many decisions.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """The latest decisions: ids, digests and counts, no text. Example: pointsman log tail -n 5"""
+    from router.doors.cli.log import run_tail
+
+    run_tail(tenant=tenant, lines=lines, follow=follow, **_options(ctx, json, config))
+
+
+@log_app.command("show")
+def log_show(
+    ctx: typer.Context,
+    decision: Annotated[str, typer.Argument(metavar="ID")],
+    person: Person = None,
+    token: Token = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """One decision; its question only with `audit`, or your own. Example: pointsman log show d-01… --as sam"""
+    from router.doors.cli.log import run_show
+
+    run_show(decision, person=person, token=token, **_options(ctx, json, config))
+
+
+@log_app.command("verify")
+def log_verify(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    """Check every tenant's chain; exit code 1 when one is broken. Example: pointsman log verify"""
+    from router.doors.cli.log import run_verify
+
+    run_verify(**_options(ctx, json, config))
+
+
+@log_app.command("summary")
+def log_summary(ctx: typer.Context, since: Since = "24h", json: Json = False, config: Config = None) -> None:
+    """Latency per stage, routes, refusals, degradations. Example: pointsman log summary --since 1h"""
+    from router.doors.cli.log import run_summary
+
+    run_summary(since, **_options(ctx, json, config))
+
+
+@eval_app.command("retrieval")
+def eval_retrieval(
+    ctx: typer.Context,
+    collection: Annotated[Path, typer.Argument(metavar="DIR", help="BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv.")],
+    contexts: Annotated[str, typer.Option(help="none.")] = "none",
+    fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
+    legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
+    rerank: Annotated[str, typer.Option(help="local or none.")] = "local",
+    queries: Annotated[int | None, typer.Option(min=1, help="Only the first N queries.")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """nDCG, recall and milliseconds on a collection, by the unchanged line. Example: pointsman eval retrieval my-collection"""
+    from router.doors.cli.evaluate import run_retrieval
+
+    run_retrieval(
+        collection,
+        contexts=contexts,
+        fusion=fusion,
+        legs=legs,
+        rerank=rerank,
+        queries=queries,
+        as_json=_options(ctx, json, config)["as_json"],
+    )
+
+
+@eval_app.command("access")
+def eval_access(
+    ctx: typer.Context,
+    cases: Annotated[int, typer.Option(min=1, help="Principal-document pairs.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Repeats a run.")] = 0,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Random principals on your live documents: filter, store and Cedar must agree. Example: pointsman eval access --cases 1000"""
+    from router.doors.cli.evaluate import run_access
+
+    run_access(cases, seed, **_options(ctx, json, config))
+
+
+@app.command()
+def doctor(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
+    """Configuration, keys, engines, hashes, index and disk: each line ok, warning or fault. Example: pointsman doctor"""
+    from router.doors.cli.setup import run_doctor
+
+    run_doctor(**_options(ctx, json, config))
+
+
+@app.command()
+def demo(
+    ctx: typer.Context,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Where to build it; default: a folder in the working folder.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Build the demonstration world and ask it questions as several people. Example: pointsman demo"""
+    from router.doors.cli.demo import run_demo
+
+    run_demo(folder, as_json=_options(ctx, json, config)["as_json"])
+
+
+def main() -> None:
+    """Entry point: exit codes and error shape of interface.md, section 1."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(args: list[str]) -> int:
+    import click
+
+    _FLAGS["json"] = "--json" in (args[: args.index("--")] if "--" in args else args)
+    try:
+        code = app(args, standalone_mode=False, prog_name="pointsman")
+    except PointsmanError as error:
+        return _fail(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.UsageError as error:
+        if _FLAGS["json"]:
+            from router.errors import UsageError
+
+            return _fail(UsageError("usage", _lower(error.format_message()), "see --help"))
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return _fail(_interrupted(), INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: PointsmanError, code: int | None = None) -> int:
+    from router.doors.cli.output import print_error
+
+    print_error(error, as_json=_FLAGS["json"])
+    return error.exit_code if code is None else code
+
+
+def _interrupted() -> PointsmanError:
+    return PointsmanError("interrupted", "interrupted; nothing is half-written", "run the command again to go on")
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:].rstrip(".")

@@ -1,0 +1,162 @@
+"""`ask`, `whoami` and `token`."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from router.app import Router
+from router.domain import CLASSES, Answer, Passage, Principal
+from router.doors.cli.output import console, one_line, plain, print_json, safe_uri, say
+from router.errors import Refused, UsageError
+
+MAX_TOKEN_FILE = 1_000_000
+
+
+def read_token(router: Router, person: str | None, token: Path | None, people: Path | None = None) -> str:
+    """Exactly one of --as and --token. `--as` mints a short-lived token, which is then verified like any other."""
+    if (person is None) == (token is None):
+        raise UsageError("identity_missing", "say who asks: --as PERSON or --token FILE, one of them", "for example --as ada")
+    if token is not None:
+        try:
+            return token.read_text(encoding="ascii")[:MAX_TOKEN_FILE].strip()
+        except (OSError, UnicodeDecodeError):
+            raise UsageError("token_unreadable", f"the token file `{token}` cannot be read", "check the path") from None
+    return router.mint(person or "", people=_people(people))
+
+
+def _people(path: Path | None) -> Any:
+    if path is None:
+        return None
+    from router.plain import NotPlain, parse_yaml
+
+    try:
+        known = parse_yaml(path.read_text(encoding="utf-8"))["people"]
+    except (OSError, UnicodeDecodeError, NotPlain, KeyError, TypeError):
+        raise UsageError("people_unreadable", f"`{path}` is not a people.yaml", "it begins with `people:`") from None
+    if not isinstance(known, dict) or not all(isinstance(claims, dict) for claims in known.values()):
+        raise UsageError("people_unreadable", f"`{path}` is not a people.yaml", "each person is a name with claims")
+    return known
+
+
+def parse_now(now: str | None) -> datetime | None:
+    if now is None:
+        return None
+    try:
+        day = date.fromisoformat(now)
+    except ValueError:
+        raise UsageError("now_malformed", f"`{now}` is not a date", "write YYYY-MM-DD") from None
+    return datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+
+
+def run_ask(
+    question: str,
+    *,
+    person: str | None,
+    token: Path | None,
+    people: Path | None,
+    k: int,
+    now: str | None,
+    as_json: bool,
+    config: Path | None,
+) -> None:
+    with Router.open(config) as router:
+        bearer = read_token(router, person, token, people)
+        answer = router.ask(question, token=bearer, k=k, now=parse_now(now))
+    if as_json:
+        print_json(answer.as_json())
+    else:
+        print_answer(answer)
+    if answer.refusal is not None:
+        raise SystemExit(Refused.exit_code)
+
+
+def print_answer(answer: Answer, *, lines: int = 8) -> None:
+    """Passages with citations, what degraded, stages, and the receipt."""
+    out = console()
+    if answer.refusal is not None:
+        out.print(f"refused  {answer.refusal.code}: {plain(answer.refusal.reason)}", style="bold red")
+    elif not answer.passages:
+        out.print("nothing found among what you may see", style="yellow")
+    for passage in answer.passages:
+        print_passage(passage, lines=lines)
+    for entry in answer.degraded:
+        out.print(f"degraded  {entry.stage}: {plain(entry.reason)}", style="yellow")
+    print_receipt(answer)
+
+
+def print_passage(passage: Passage, *, lines: int) -> None:
+    out = console()
+    out.print(f"{passage.rank}  {one_line(passage.title)}", style="bold")
+    place = [passage.document_id, _span(passage)]
+    if passage.version:
+        place.append(f"version {passage.version}")
+    if passage.effective_from:
+        place.append(f"in force from {passage.effective_from}")
+    place.append("found by " + " and ".join(passage.why) if passage.why else "")
+    out.print("   " + one_line(" · ".join(part for part in place if part), 400), style="dim")
+    heading = " > ".join(part for part in passage.heading_path if part != passage.title)
+    if heading:
+        out.print("   " + one_line(heading), style="italic")
+    body = [line for line in plain(passage.text).splitlines() if line.strip()]
+    for line in body[:lines]:
+        out.print("   " + line[:400])
+    if len(body) > lines:
+        out.print(f"   … {len(body) - lines} more lines", style="dim")
+    out.print()
+
+
+def _span(passage: Passage) -> str:
+    span = passage.span
+    if span.sheet is not None:
+        return f"sheet {span.sheet}"
+    if span.page is not None:
+        return f"page {span.page}"
+    if span.lines is not None:
+        return f"lines {span.lines[0]}-{span.lines[1]}"
+    return safe_uri(passage.uri)
+
+
+def print_receipt(answer: Answer) -> None:
+    out = console()
+    stages = " · ".join(f"{stage.name} {stage.us / 1000:.1f}" for stage in answer.stages)
+    out.print(f"{answer.outcome}, route {answer.route.name} · ms: {stages}", style="dim")
+    receipts = " ".join(f"{receipt.leg} {receipt.digest[:12]}" for receipt in answer.filters)
+    out.print(f"decision {answer.decision_id} · policy {answer.policy_version[:12]} · filter {receipts or 'none'}", style="dim")
+
+
+def run_whoami(*, person: str | None, token: Path | None, people: Path | None, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        principal = router.whoami(read_token(router, person, token, people))
+    facts = principal_facts(principal)
+    if as_json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        say(f"{name:<12} {one_line(', '.join(value) if isinstance(value, list) else str(value), 1000)}")
+
+
+def principal_facts(principal: Principal) -> dict[str, Any]:
+    attributes = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in principal.attributes}
+    clearance = attributes.get("clearance")
+    named = {"clearance_name": CLASSES[clearance]} if type(clearance) is int and 0 <= clearance < len(CLASSES) else {}
+    return {
+        "principal": principal.name,
+        "kind": principal.kind,
+        "tenant": principal.tenant,
+        "groups": sorted(principal.groups),
+        **attributes,
+        **named,
+        "expires_at": datetime.fromtimestamp(principal.expires_at_s, UTC).isoformat(),
+        "development": principal.development,
+    }
+
+
+def run_token(person: str, *, minutes: int, people: Path | None, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        token = router.mint(person, minutes=minutes, people=_people(people))
+    if as_json:
+        print_json({"token": token, "minutes": minutes})
+    else:
+        print(token)

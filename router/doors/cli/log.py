@@ -1,0 +1,141 @@
+"""`log tail|show|verify|summary`: the ledger, read only. Ids, digests and counts; text needs `audit` or one's own decision."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from router import decision
+from router.app import Router
+from router.decision import Summary, Verified
+from router.domain import Link, Record
+from router.doors.cli.asking import read_token
+from router.doors.cli.output import one_line, print_json, print_table, say
+from router.errors import CHECK_FAILED, UsageError
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def run_tail(*, tenant: str | None, lines: int, follow: bool, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        seen: dict[str, int] = {}
+        rows: list[tuple[Link, Record]] = []
+        for name in _tenants(router, tenant):
+            for link, record in router.ledger.read(name):
+                seen[name] = link.seq
+                if record.kind != "asked":
+                    rows.append((link, record))
+        for link, record in sorted(rows, key=lambda row: row[1].at_us)[-lines:]:
+            _print_row(link, record, as_json=as_json)
+        while follow:
+            time.sleep(1)
+            for name in _tenants(router, tenant):
+                for link, record in router.ledger.read(name, after_seq=seen.get(name, 0)):
+                    seen[name] = link.seq
+                    if record.kind != "asked":
+                        _print_row(link, record, as_json=as_json)
+
+
+def _tenants(router: Router, tenant: str | None) -> list[str]:
+    return [tenant] if tenant is not None else router.ledger.tenants()
+
+
+def _print_row(link: Link, record: Record, *, as_json: bool) -> None:
+    line = decision.decision_line(record, link)
+    if as_json:
+        print_json({"kind": record.kind, **line})
+        return
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.at_us / 1e6))
+    if record.kind != "answered":
+        facts = {key: value for key, value in line.items() if key not in _PLACE and value is not None}
+        say(one_line(f"{at}  {record.tenant}#{link.seq}  {record.kind}  {facts}", 300))
+        return
+    degraded = f"  degraded {len(line['degraded'])}" if line["degraded"] else ""
+    say(
+        f"{at}  {record.tenant}#{link.seq}  {record.decision_id}  {line['outcome']}  {len(line['evidence'])} passages  "
+        f"{line['total_us'] / 1000:.1f} ms  principal {line['principal'][:12]}{degraded}"
+    )
+
+
+_PLACE = frozenset({"schema", "seq", "previous", "digest", "at", "tenant"})
+
+
+def run_show(decision_id: str, *, person: str | None, token: Path | None, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        found = _find(router, decision_id)
+        link, record = found[-1]
+        body: dict[str, Any] = {"kind": record.kind, **decision.decision_line(record, link)}
+        if person is not None or token is not None:
+            body["inputs"] = router.read_inputs(found[0][1], read_token(router, person, token))
+    if as_json:
+        print_json(body)
+        return
+    for key, value in body.items():
+        say(one_line(f"{key:<16} {value}", 2000))
+
+
+def _find(router: Router, decision_id: str) -> list[tuple[Link, Record]]:
+    for tenant in router.ledger.tenants():
+        rows = list(router.ledger.read(tenant, decision_id=decision_id))
+        if rows:
+            return rows
+    raise UsageError("decision_unknown", f"there is no decision `{decision_id}`", "see `pointsman log tail`")
+
+
+def run_verify(*, as_json: bool, config: Path | None) -> None:
+    """Exit code 1 when a chain is broken."""
+    with Router.open(config) as router:
+        verdicts = {tenant: decision.verify_chain(router.ledger.read(tenant)) for tenant in router.ledger.tenants()}
+    if as_json:
+        print_json(
+            {
+                "whole": all(verdict.whole for verdict in verdicts.values()),
+                "tenants": {t: _verdict(v) for t, v in verdicts.items()},
+            }
+        )
+    else:
+        for tenant, verdict in verdicts.items():
+            say(
+                f"{tenant}: {verdict.rows} rows, {'whole' if verdict.whole else 'BROKEN'}, {len(verdict.open)} open",
+                None if verdict.whole else "red",
+            )
+            for fault in verdict.faults:
+                say(f"  {fault.seq}: {fault.code}: {fault.message}", "red")
+        if not verdicts:
+            say("the ledger is empty")
+    if not all(verdict.whole for verdict in verdicts.values()):
+        raise SystemExit(CHECK_FAILED)
+
+
+def _verdict(verdict: Verified) -> dict[str, Any]:
+    return {**dataclasses.asdict(verdict), "whole": verdict.whole}
+
+
+def run_summary(since: str, *, as_json: bool, config: Path | None) -> None:
+    match = re.fullmatch(r"(\d{1,6})([smhd])", since)
+    if match is None:
+        raise UsageError("since_malformed", f"`{since}` is not a length of time", "write 30m, 12h or 7d")
+    since_us = time.time_ns() // 1000 - int(match[1]) * _UNITS[match[2]] * 1_000_000
+    with Router.open(config) as router:
+        rows = (row for tenant in router.ledger.tenants() for row in router.ledger.read(tenant, since_us=since_us))
+        figures = decision.summary(rows, since_us)
+    if as_json:
+        print_json(dataclasses.asdict(figures))
+    else:
+        _print_summary(figures)
+
+
+def _print_summary(figures: Summary) -> None:
+    for name in ("kinds", "routes", "outcomes", "refusals", "refused_tokens", "degraded", "dropped"):
+        counts = getattr(figures, name)
+        if counts:
+            say(f"{name:<16} " + ", ".join(f"{key} {count}" for key, count in counts.items()))
+    rows = [
+        (name, spread.count, f"{spread.p50_us / 1000:.1f}", f"{spread.p95_us / 1000:.1f}")
+        for name, spread in figures.stages.items()
+    ]
+    rows.append(("total", figures.total.count, f"{figures.total.p50_us / 1000:.1f}", f"{figures.total.p95_us / 1000:.1f}"))
+    print_table(("stage", "count", "p50 ms", "p95 ms"), rows)

@@ -1,0 +1,75 @@
+"""What the command line prints. INVARIANT: text from documents is data: control characters are stripped and nothing in it
+is terminal markup (tests/unit/test_cli.py::test_hostile_text_is_printed_plain)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from router.errors import PointsmanError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SCHEMES = frozenset({"file", "http", "https", "mailto"})
+
+
+def plain(text: str) -> str:
+    """`text` without control, format and surrogate characters; line breaks and tabs stay."""
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+
+
+def one_line(text: str, most: int = 200) -> str:
+    flat = " ".join(plain(text).split())
+    return flat if len(flat) <= most else flat[: most - 1] + "…"
+
+
+def safe_uri(uri: str) -> str:
+    try:
+        return plain(uri) if urlsplit(uri).scheme in _SCHEMES else ""
+    except ValueError:
+        return ""
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str) + "\n")
+    sys.stdout.flush()
+
+
+def console(*, error: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=error, highlight=False, soft_wrap=True, markup=False)
+
+
+def say(text: str = "", style: str | None = None) -> None:
+    console().print(text, style=style)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(str(cell), 400)) for cell in row))
+    console().print(table)
+
+
+def print_error(error: PointsmanError, *, as_json: bool) -> None:
+    if as_json:
+        print_json(error.as_json())
+        return
+    out = console(error=True)
+    out.print(f"{error.code}: {plain(error.message)}", style="bold red")
+    if error.hint:
+        out.print(f"  {plain(error.hint)}")
+    if error.decision_id:
+        out.print(f"  decision {error.decision_id}")

@@ -1,0 +1,48 @@
+"""`policies check` and `policies test`, through the enforcing code path."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from router.config import find_settings, load_settings
+from router.doors.cli.output import print_json, print_table, say
+from router.errors import CHECK_FAILED, PolicyError
+from router.review.cases import run_cases
+from router.review.check import check_policies
+
+
+def run_check(*, as_json: bool, config: Path | None) -> None:
+    """Exit code 2 when the folder would not load, 0 with warnings."""
+    folder = load_settings(find_settings(config)).policy_folder
+    findings = check_policies(folder)
+    faults = [finding for finding in findings if finding.level == "error"]
+    if as_json:
+        print_json({"ok": not faults, "findings": [finding.as_json() for finding in findings]})
+    elif not findings:
+        say("the policy folder is sound", "green")
+    else:
+        rows = [
+            (item.level, f"{item.file}:{item.line}" if item.line else item.file, item.policy_id, item.message, item.hint)
+            for item in findings
+        ]
+        print_table(("level", "place", "policy", "what", "what to do"), rows)
+    if faults:
+        raise SystemExit(PolicyError.exit_code)
+
+
+def run_cases_command(*, as_json: bool, config: Path | None) -> None:
+    """Exit code 1 when a case fails or a policy has no case that it decides."""
+    folder = load_settings(find_settings(config)).policy_folder
+    report = run_cases(folder, datetime.now(UTC))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        failed = [result for result in report.results if not result.passed]
+        for result in failed:
+            say(f"{result.case.file}:{result.case.line}  {result.message}", "red")
+        say(f"{len(report.results) - len(failed)} cases passed, {len(failed)} failed", "red" if failed else "green")
+        for policy_id in report.undecided:
+            say(f"no case is decided by `{policy_id}`", "yellow")
+    if not report.passed:
+        raise SystemExit(CHECK_FAILED)

@@ -1,0 +1,1 @@
+"""Measurements on anybody's data, through the unchanged line."""

@@ -1,0 +1,26 @@
+"""From a route and grants to steps. A step cannot be built without its filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from router.domain import SOURCE_FIELD, Grant, Grants, Leg, Steps
+from router.filters import EntityType, Field, Filter, In, all_of, any_of, simplify
+
+
+def build(grants: Grants, document_type: EntityType, *, legs: tuple[Leg, ...], candidates: int, rerank: int) -> Steps:
+    return Steps("simple", scope(grants.search, document_type), legs, candidates, rerank)
+
+
+def scope(granted: Iterable[Grant], document_type: EntityType) -> Filter:
+    """One filter for a search over several sources: each source under its own grant. Nothing granted is `Never`."""
+    by_filter: dict[Filter, set[str]] = {}
+    for grant in granted:
+        by_filter.setdefault(grant.filter, set()).add(grant.source)
+    terms = [all_of((In(SOURCE_FIELD, frozenset(names)), f)) for f, names in by_filter.items()]
+    return simplify(any_of(terms), with_source(document_type))
+
+
+def with_source(document_type: EntityType) -> EntityType:
+    """The document type with the store's own source field."""
+    return EntityType(document_type.name, {**document_type.fields, SOURCE_FIELD: Field("string", required=True)})
