@@ -107,13 +107,13 @@ class PolicySet:
     """One version of the policy folder. Immutable; only its memo grows."""
 
     version: str
-    raw: Mapping[str, bytes]
-    types: Mapping[str, EntityType]
-    issuers: Mapping[str, Issuer]
-    sources: Mapping[str, Source]
-    people: Mapping[str, Mapping[str, Any]]
-    statements: tuple[Statement, ...]
-    engine: Engine
+    raw: Mapping[str, bytes] = field(repr=False)
+    types: Mapping[str, EntityType] = field(repr=False)
+    issuers: Mapping[str, Issuer] = field(repr=False)
+    sources: Mapping[str, Source] = field(repr=False)
+    people: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    statements: tuple[Statement, ...] = field(repr=False)
+    engine: Engine = field(repr=False)
 
     @property
     def document_type(self) -> EntityType:

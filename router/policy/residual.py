@@ -134,10 +134,14 @@ def _flat(kind: type[And | Or], items: Iterable[Filter], zero: Filter, neutral: 
 def _read(node: Node, entity: str) -> Open:
     ((op, body),) = node.items()
     match op:
-        case "&&":
-            return _and([_read(body["left"], entity), _read(body["right"], entity)])
-        case "||":
-            return _or([_read(body["left"], entity), _read(body["right"], entity)])
+        case "&&" | "||":
+            # As Cedar does, the right side is looked at only where the left leaves it open. Behind a `has` that is false
+            # for this principal stands an attribute that is not there, and Cedar leaves the access in the residual.
+            left = _read(body["left"], entity)
+            if left == (FALSE if op == "&&" else TRUE):
+                return left
+            both = [left, _read(body["right"], entity)]
+            return _and(both) if op == "&&" else _or(both)
         case "!":
             return _not(_read(body["arg"], entity))
         case "Value":
