@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -427,9 +428,12 @@ def _build_engine(where: Path | str, busy_s: float) -> Engine:
         url = None
     if url is None or url.get_backend_name() != "postgresql":
         raise UsageError("ledger_address", "the ledger's address is not one of PostgreSQL", "write postgresql://host/database")
+    if importlib.util.find_spec("psycopg") is None:
+        raise UsageError("ledger_driver", "PostgreSQL's driver is not installed", "install pointsman[postgres]")
     options = f"-c lock_timeout={busy_s * 1000:.0f} -c statement_timeout={busy_s * 2000:.0f} -c synchronous_commit=on"
     return sa.create_engine(
         url.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
         isolation_level="READ COMMITTED",  # a head read after the lock must be the newest
         paramstyle="format",  # positional, as SQLite's
         connect_args={

@@ -67,7 +67,7 @@ QuestionForm = Literal["kept", "redacted", "digest"]
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _LONG = 2**63
 _MINUTE_US = 60_000_000
-_EMAIL = re.compile(r"[^\s@<>()\[\],;:\"]+@[^\s@<>()\[\],;:\"]+")
+_EMAIL = re.compile(r"[^\s@<>()\[\],;:\"]{1,64}@[^\s@<>()\[\],;:\"]{1,255}")
 _NUMBER = re.compile(r"\+?\d(?:[ ./()-]{0,2}\d){5,}")
 
 

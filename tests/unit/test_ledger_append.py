@@ -287,6 +287,25 @@ def test_an_interrupted_follower_leaves_the_queue(ledger: SqlLedger) -> None:
     assert all(b"666" not in record.body for _, record in ledger.read("fabrikam"))
 
 
+def test_an_interrupt_at_the_moment_of_promotion(ledger: SqlLedger) -> None:
+    """The lead had just been given to the caller that is interrupted: the one behind it gets it."""
+    interrupted, behind = module._Call([row()]), module._Call([row()])
+    behind.wake.acquire()
+
+    class Interrupted:
+        def acquire(self) -> None:
+            raise KeyboardInterrupt
+
+    interrupted.wake = Interrupted()  # type: ignore[assignment]
+    interrupted.leads = ledger._led = True
+    ledger._queue = [interrupted, behind]
+    with pytest.raises(KeyboardInterrupt):
+        ledger._follow(interrupted)
+    assert behind.leads
+    assert not behind.wake.locked()
+    assert ledger._queue == [behind]
+
+
 def test_an_interrupted_leader_passes_the_lead_on(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.append([row()])
     insert, failures, links = ledger._insert, [], []
