@@ -110,6 +110,47 @@ def chunk_head(title: str, path: Sequence[str], count: Count, max_tokens: int) -
     return " ".join(words[:low])
 
 
+def build_passages(
+    parsed: Parsed,
+    *,
+    source: str,
+    key: str,
+    uri: str,
+    count: Count,
+    max_tokens: int,
+    version: str | None = None,
+    meta: Mapping[str, str] | None = None,
+) -> tuple[Chunk, ...]:
+    """One passage as it is, or its windows."""
+    document_id = f"{source}/{key}"
+    text = "\n".join(block.text for block in parsed.blocks)
+    kind: ContentKind = "code" if looks_like_code(text) else "prose"
+    windows = chunk_plain(parsed.title, text, count=count, max_tokens=max_tokens)
+    return tuple(
+        Chunk(
+            f"{document_id}#{at}",
+            document_id,
+            source,
+            at,
+            parsed.title,
+            (),
+            window,
+            kind,
+            uri,
+            Span(),
+            version=version,
+            meta=meta or {},
+        )
+        for at, window in enumerate(windows)
+    )
+
+
+def looks_like_code(text: str) -> bool:
+    """Of text without a file name: several lines, and the marks of code are more than three in a hundred characters."""
+    marks = sum(char in "{}()[];=<>_&|" for char in text)
+    return text.count("\n") >= 3 and marks > 0.03 * len(text)
+
+
 def chunk_plain(
     title: str, text: str, *, count: Count, max_tokens: int, window_chars: int = 900, overlap_chars: int = 200
 ) -> list[str]:

@@ -40,6 +40,7 @@ _PICTURES = (
     b"7z\xbc\xaf",
     b"\xfd7zXZ",
 )
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _MAIL_HEADER = re.compile(
     r"(?i)(from|to|subject|date|received|return-path|message-id|mime-version|delivered-to|x-[\w-]+|content-type)\s*:"
 )
@@ -79,7 +80,7 @@ def read_document(data: bytes, name: str, limits: ParseLimits = LIMITS) -> Parse
 
 def _read(data: bytes, name: str, limits: ParseLimits) -> Parsed:
     if b"%PDF-" in data[:1024]:
-        from router.ingest.office import read_pdf
+        from router.ingest.pdf import read_pdf
 
         return read_pdf(data, limits)
     if data.startswith(b"PK\x03\x04"):
@@ -92,7 +93,16 @@ def _read(data: bytes, name: str, limits: ParseLimits) -> Parsed:
         raise Unreadable("unsupported", "a picture, a program or an archive")
     if len(data) > limits.text_chars * 4:
         raise Unreadable("too_large", f"{len(data)} bytes of text; the limit is {limits.text_chars} characters")
-    return _read_text(decode(data), name)
+    suffix = PurePosixPath(name.lower()).suffix
+    if (
+        not data.startswith(_MARKS)
+        and (suffix == ".eml" or _looks_like_mail(data[:4096].decode("latin-1")))
+        and b"\0" not in data[:4096]
+    ):
+        from router.ingest.mail import read_mail
+
+        return read_mail(data)  # each part names its own encoding
+    return _read_text(decode(data), suffix)
 
 
 def _read_archive(data: bytes, limits: ParseLimits) -> Parsed:
@@ -127,10 +137,9 @@ def check_archive(data: bytes, limits: ParseLimits) -> frozenset[str]:
     return frozenset(info.filename for info in infos)
 
 
-def _read_text(text: str, name: str) -> Parsed:
+def _read_text(text: str, suffix: str) -> Parsed:
     from router.ingest import markup
 
-    suffix = PurePosixPath(name.lower()).suffix
     kind = _text_kind(text, suffix)
     if kind in CODE_SUFFIXES.values():
         from router.ingest.code import read_code
@@ -143,7 +152,7 @@ def _read_text(text: str, name: str) -> Parsed:
     if kind == "mail":
         from router.ingest.mail import read_mail
 
-        return read_mail(text)
+        return read_mail(text.encode())
     if kind == "markdown":
         return markup.read_markdown(text)
     if kind == "csv":

@@ -15,7 +15,7 @@ from typing import Any
 from router.domain import Chunk, Content, Entry, IndexedDocument, ManifestRow, Purpose, Source
 from router.errors import Refused, SourceError
 from router.ingest.blocks import Parsed, Unreadable, clean_title
-from router.ingest.chunk import build_chunks, embed_text
+from router.ingest.chunk import build_chunks, build_passages, embed_text
 from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of
 from router.ingest.markup import read_text
 from router.ingest.parse import Parser
@@ -168,7 +168,8 @@ class Maker:
         entry, front = begun.entry, parsed.front_matter
         self.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
         version = str(front["version"])[:100] if front.get("version") is not None else None
-        chunks = build_chunks(
+        build = build_passages if begun.content.passage else build_chunks
+        chunks = build(
             replace(parsed, title=clean_title(begun.content.title) or parsed.title),
             source=self._source.name,
             key=entry.key,
