@@ -17,7 +17,7 @@ import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from router.errors import PolicyError
 
@@ -146,6 +146,9 @@ Filter = Always | Never | Comparison | Has | And | Or | Not
 
 ALWAYS = Always()
 NEVER = Never()
+_NOT = '["not",'
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+_quote = json.encoder.encode_basestring_ascii
 _ORDERED = {Lt: "<", Le: "<=", Gt: ">", Ge: ">="}
 
 
@@ -235,10 +238,30 @@ def any_of(items: Iterable[Filter]) -> Filter:
 def compile_filter(f: Filter, entity: EntityType) -> Filter:
     """Check, guard and simplify `f`, demanding every required scalar of `entity`. The only form that connectors are given."""
     check(f, entity)
-    required = [Has(name) for name, spec in entity.fields.items() if spec.required and spec.kind != "set"]
-    compiled = simplify(And((*required, guard(f, entity))), entity)
+    compiled = simplify(And((*map(Has, _required(entity)), guard(f, entity))), entity)
     _check_size(compiled)
     return compiled
+
+
+def compile_part(f: Filter, entity: EntityType, *, negated: bool = False) -> Part:
+    """`f` (or its negation) checked, guarded and simplified for a place where every required scalar is there.
+
+    Only `join_parts` makes something of it that may be given to a connector. Many joins may share one part.
+    """
+    check(f, entity)
+    return _simplify(_negate(guard(f, entity), negated=negated), entity, frozenset(_required(entity)))
+
+
+def join_parts(permits: Iterable[Part], vetoes: Iterable[Part], entity: EntityType) -> Filter:
+    """Some permit and every veto, demanding every required scalar: like `compile_filter`, of parts compiled before."""
+    required = (_atom(Has(name)) for name in _required(entity))
+    compiled = _join(And, (*required, _join(Or, permits), *vetoes)).filter
+    _check_size(compiled)
+    return compiled
+
+
+def _required(entity: EntityType) -> list[str]:
+    return [name for name, spec in entity.fields.items() if spec.required and spec.kind != "set"]
 
 
 def check(f: Filter, entity: EntityType) -> None:
@@ -268,19 +291,22 @@ def walk(f: Filter) -> Iterable[Filter]:
 
 
 def _check_size(f: Filter) -> None:
-    deepest, count = 0, 0
-    stack = [(f, 1)]
-    while stack:
-        node, depth = stack.pop()
-        deepest, count = max(deepest, depth), count + 1
-        if deepest > MAX_DEPTH or count > MAX_NODES:
+    depth, count, level = 0, 0, [f]
+    while level:
+        depth, count = depth + 1, count + len(level)
+        if depth > MAX_DEPTH or count > MAX_NODES:
             raise PolicyError(
                 "filter_too_large",
                 f"a filter is deeper than {MAX_DEPTH} or has more than {MAX_NODES} nodes",
                 "simplify the policy",
             )
-        children = node.items if isinstance(node, And | Or) else (node.item,) if isinstance(node, Not) else ()
-        stack.extend((child, depth + 1) for child in children)
+        below: list[Filter] = []
+        for node in level:
+            if isinstance(node, And | Or):
+                below.extend(node.items)
+            elif isinstance(node, Not):
+                below.append(node.item)
+        level = below
 
 
 _LITERAL = {"string": str, "long": int, "bool": bool, "set": str}
@@ -368,7 +394,15 @@ def simplify(f: Filter, entity: EntityType) -> Filter:
     A `Has` that a conjunct above already demands is folded away below it, so that the tenant wall stays a plain
     top-level conjunct that an index can serve. Set fields always exist, so `Has` of one is `Always`.
     """
-    return _simplify(_negate(f, negated=False), entity, frozenset())
+    return _simplify(_negate(f, negated=False), entity, frozenset()).filter
+
+
+class Part(NamedTuple):
+    """A simplified filter with its canonical text, and the same of its items where it is And or Or."""
+
+    key: str
+    filter: Filter
+    terms: tuple[Part, ...] = ()
 
 
 def _negate(f: Filter, *, negated: bool) -> Filter:
@@ -389,7 +423,7 @@ def _negate(f: Filter, *, negated: bool) -> Filter:
             return Not(f) if negated else f
 
 
-def _simplify(f: Filter, entity: EntityType, held: frozenset[str]) -> Filter:
+def _simplify(f: Filter, entity: EntityType, held: frozenset[str]) -> Part:
     """`held`: the fields that a conjunct above demands with `Has`."""
     match f:
         case And(items):
@@ -398,9 +432,13 @@ def _simplify(f: Filter, entity: EntityType, held: frozenset[str]) -> Filter:
             return _join(Or, (_simplify(item, entity, held) for item in items))
         case Not(item):
             inner = _leaf(item, entity, held)
-            return NEVER if inner == ALWAYS else ALWAYS if inner == NEVER else Not(inner)
+            return _atom(NEVER if inner == ALWAYS else ALWAYS if inner == NEVER else Not(inner))
         case _:
-            return _leaf(f, entity, held)
+            return _atom(_leaf(f, entity, held))
+
+
+def _atom(f: Filter) -> Part:
+    return Part(canonical(f), f)
 
 
 def _leaf(f: Filter, entity: EntityType, held: frozenset[str]) -> Filter:
@@ -419,12 +457,12 @@ def _leaf(f: Filter, entity: EntityType, held: frozenset[str]) -> Filter:
             return f
 
 
-def _simplify_and(items: tuple[Filter, ...], entity: EntityType, held: frozenset[str]) -> Filter:
+def _simplify_and(items: tuple[Filter, ...], entity: EntityType, held: frozenset[str]) -> Part:
     flat = _flatten(And, items)
     demanded = {item.field for item in flat if isinstance(item, Has) and entity.fields[item.field].kind != "set"}
     below = held | demanded
     rest = (_simplify(item, entity, below) for item in flat if not isinstance(item, Has))
-    return _join(And, (*(Has(name) for name in sorted(demanded - held)), *rest))
+    return _join(And, (*(_atom(Has(name)) for name in sorted(demanded - held)), *rest))
 
 
 def _flatten(kind: type[And] | type[Or], items: Iterable[Filter]) -> list[Filter]:
@@ -437,21 +475,31 @@ def _flatten(kind: type[And] | type[Or], items: Iterable[Filter]) -> list[Filter
     return flat
 
 
-def _join(kind: type[And] | type[Or], items: Iterable[Filter]) -> Filter:
-    neutral, zero = (ALWAYS, NEVER) if kind is And else (NEVER, ALWAYS)
-    kept: dict[str, Filter] = {}
-    for item in _flatten(kind, items):
-        if item == zero:
-            return zero
-        if item != neutral:
-            kept.setdefault(canonical(item), item)
-    if any(canonical(_negate(item, negated=True)) in kept for item in kept.values() if not isinstance(item, And | Or)):
+def _join(kind: type[And] | type[Or], items: Iterable[Part]) -> Part:
+    """Flattened, sorted, without repetition; a leaf beside its own negation decides the whole."""
+    neutral, zero = (_ALWAYS_PART, _NEVER_PART) if kind is And else (_NEVER_PART, _ALWAYS_PART)
+    kept: dict[str, Part] = {}
+    for item in items:
+        for term in item.terms if isinstance(item.filter, kind) else (item,):
+            if term.key == zero.key:
+                return zero
+            kept[term.key] = term
+    kept.pop(neutral.key, None)
+    if any(_opposite(term) in kept for term in kept.values() if not term.terms):
         return zero
-    if not kept:
-        return neutral
-    if len(kept) == 1:
-        return next(iter(kept.values()))
-    return kind(tuple(kept[key] for key in sorted(kept)))
+    if len(kept) < 2:
+        return next(iter(kept.values()), neutral)
+    terms = tuple(kept[key] for key in sorted(kept))
+    name = "and" if kind is And else "or"
+    return Part(f'["{name}",{",".join(term.key for term in terms)}]', kind(tuple(term.filter for term in terms)), terms)
+
+
+def _opposite(leaf: Part) -> str:
+    """The canonical text of the negated leaf, from its own."""
+    return leaf.key[len(_NOT) : -1] if isinstance(leaf.filter, Not) else f"{_NOT}{leaf.key}]"
+
+
+_ALWAYS_PART, _NEVER_PART = Part('["always"]', ALWAYS), Part('["never"]', NEVER)
 
 
 # --- canonical form, digest, words ------------------------------------------------------------------------------------
@@ -487,8 +535,22 @@ def as_json(f: Filter) -> list[object]:
 
 
 def canonical(f: Filter) -> str:
-    """Canonical JSON text; equal filters in simplified form have equal text."""
-    return json.dumps(as_json(f), ensure_ascii=True, separators=(",", ":"))
+    """Canonical JSON text of `as_json`; equal filters in simplified form have equal text.
+
+    Written out for the nodes that are many: grants are compiled anew for every person and day.
+    """
+    match f:
+        case Not(item):
+            return f"{_NOT}{canonical(item)}]"
+        case Has(name):
+            return f'["has",{_quote(name)}]'
+        case Eq(name, str() as value):
+            return f'["eq",{_quote(name)},{_quote(value)}]'
+        case Overlaps(name, values):
+            return f'["overlaps",{_quote(name)},[{",".join(map(_quote, sorted(values)))}]]'
+        case Lt(name, bound) | Le(name, bound) | Gt(name, bound) | Ge(name, bound):
+            return f'["{_ORDERED[type(f)]}",{_quote(name)},{bound}]'
+    return _ENCODER.encode(as_json(f))
 
 
 def digest(f: Filter, *, key: bytes, tenant: str, source: str) -> str:

@@ -23,8 +23,8 @@ from typing import Any
 
 from router.domain import SOURCE_FIELD, Grant, Grants, Issuer, Labels, Principal, Source
 from router.errors import PolicyError, Refused
-from router.filters import NEVER, EntityType, Filter, Scalar, compile_filter
-from router.policy.residual import FALSE, Member, Open, admit, fold, read_residual
+from router.filters import ALWAYS, NEVER, EntityType, Filter, Part, Scalar, compile_part, join_parts
+from router.policy.residual import Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
 
 MEMO_LIMIT = 4_096
@@ -160,15 +160,16 @@ class PolicySet:
         names = sorted(source.name for source in self.sources.values() if source.tenant == principal.tenant)
         if not names:
             return ()
-        residuals = self._open_residuals(principal, day_ms)
-        members = list(dict.fromkeys(member for tree in residuals.values() for member in _members(tree)))
+        parts: dict[Hashable, Part] = {}
         compiled: dict[tuple[bool, ...], tuple[Filter, tuple[str, ...]]] = {}
+        said = {policy_id: (tree, _members(tree)) for policy_id, tree in self._open_residuals(principal, day_ms).items()}
+        members = list(dict.fromkeys(member for _, own in said.values() for member in own))
         granted = []
         for name in names:
-            # Sources that no policy tells apart share one compiled filter.
+            # Sources that no policy tells apart share one filter; parts that do not speak of sources are shared by all.
             kind = tuple(name in member.sources for member in members)
             if kind not in compiled:
-                compiled[kind] = self._compile(residuals, name)
+                compiled[kind] = self._compile(said, name, parts)
             f, speaking = compiled[kind]
             if f != NEVER:
                 granted.append(Grant(name, f, speaking))
@@ -195,18 +196,25 @@ class PolicySet:
         except PolicyError as error:
             raise Refused(error.code, error.message, error.hint) from error
 
-    def _compile(self, residuals: Mapping[str, Open], source: str) -> tuple[Filter, tuple[str, ...]]:
-        said = {policy_id: fold(tree, source) for policy_id, tree in residuals.items() if tree != FALSE}
-        effects = self.engine.effects
-        f = admit(
-            (said[policy_id] for policy_id in said if effects[policy_id] == "permit"),
-            (said[policy_id] for policy_id in said if effects[policy_id] == "forbid"),
-        )
+    def _compile(
+        self, said: Mapping[str, tuple[Open, list[Member]]], source: str, parts: dict[Hashable, Part]
+    ) -> tuple[Filter, tuple[str, ...]]:
+        """As Cedar decides: some permit speaks and no forbid does; and the ids of those that may speak."""
+        speaking: list[str] = []
+        permits: list[Part] = []
+        vetoes: list[Part] = []
         try:
-            compiled = compile_filter(f, self.document_type)
+            for policy_id, (tree, members) in said.items():
+                forbids = self.engine.effects[policy_id] == "forbid"
+                key = (policy_id, *(source in member.sources for member in members))
+                if key not in parts:
+                    parts[key] = compile_part(fold(tree, source), self.document_type, negated=forbids)
+                if parts[key].filter != (ALWAYS if forbids else NEVER):
+                    speaking.append(policy_id)
+                    (vetoes if forbids else permits).append(parts[key])
+            return join_parts(permits, vetoes, self.document_type), tuple(speaking)
         except PolicyError as error:
             raise Refused(error.code, error.message, error.hint) from error
-        return compiled, tuple(policy_id for policy_id, part in said.items() if part != NEVER)
 
     # --- in full --------------------------------------------------------------------------------------------------
 

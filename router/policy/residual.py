@@ -63,6 +63,7 @@ class Open:
 
 
 TRUE, FALSE = Open("leaf", leaf=ALWAYS), Open("leaf", leaf=NEVER)
+"""The only trees that are constant: like `ALWAYS` and `NEVER` they are compared by identity here."""
 
 
 def read_residual(residual: Node, entity: str) -> Open:
@@ -72,10 +73,6 @@ def read_residual(residual: Node, entity: str) -> Open:
         body = _read(condition["body"], f"{NAMESPACE}::{entity}")
         bodies.append(_not(body) if condition["kind"] == "unless" else body)
     return _and(bodies)
-
-
-def speaks_of_sources(tree: Open) -> bool:
-    return isinstance(tree.leaf, Member) or any(speaks_of_sources(item) for item in tree.items)
 
 
 def fold(tree: Open, source: str) -> Filter:
@@ -90,13 +87,6 @@ def fold(tree: Open, source: str) -> Filter:
     if isinstance(tree.leaf, Member):
         return ALWAYS if source in tree.leaf.sources else NEVER
     return tree.leaf
-
-
-def admit(permits: Iterable[Filter], forbids: Iterable[Filter]) -> Filter:
-    """As Cedar decides: some permit speaks and no forbid does."""
-    permitted = _flat(Or, permits, ALWAYS, NEVER)
-    forbidden = _flat(Or, forbids, ALWAYS, NEVER)
-    return _flat(And, (permitted, negate(forbidden)), NEVER, ALWAYS)
 
 
 def negate(f: Filter) -> Filter:
@@ -119,11 +109,11 @@ def negate(f: Filter) -> Filter:
 def _flat(kind: type[And | Or], items: Iterable[Filter], zero: Filter, neutral: Filter) -> Filter:
     flat: list[Filter] = []
     for item in items:
-        if item == zero:
+        if item is zero:
             return zero
         if isinstance(item, kind):
             flat.extend(item.items)
-        elif item != neutral:
+        elif item is not neutral:
             flat.append(item)
     return flat[0] if len(flat) == 1 else kind(tuple(flat)) if flat else neutral
 
@@ -138,7 +128,7 @@ def _read(node: Node, entity: str) -> Open:
             # As Cedar does, the right side is looked at only where the left leaves it open. Behind a `has` that is false
             # for this principal stands an attribute that is not there, and Cedar leaves the access in the residual.
             left = _read(body["left"], entity)
-            if left == (FALSE if op == "&&" else TRUE):
+            if left is (FALSE if op == "&&" else TRUE):
                 return left
             both = [left, _read(body["right"], entity)]
             return _and(both) if op == "&&" else _or(both)
@@ -277,7 +267,7 @@ def _pattern(parts: list[Any]) -> tuple[str, ...]:
 
 
 def _leaf(f: Filter) -> Open:
-    return Open("leaf", leaf=f)
+    return TRUE if f is ALWAYS else FALSE if f is NEVER else Open("leaf", leaf=f)
 
 
 def _and(items: list[Open]) -> Open:
@@ -291,11 +281,11 @@ def _or(items: list[Open]) -> Open:
 def _joined(kind: str, items: list[Open], zero: Open, neutral: Open) -> Open:
     flat: list[Open] = []
     for item in items:
-        if item == zero:
+        if item is zero:
             return zero
         if item.kind == kind:
             flat.extend(item.items)
-        elif item != neutral:
+        elif item is not neutral:
             flat.append(item)
     return flat[0] if len(flat) == 1 else Open(kind, tuple(flat)) if flat else neutral
 
@@ -303,7 +293,7 @@ def _joined(kind: str, items: list[Open], zero: Open, neutral: Open) -> Open:
 def _not(item: Open) -> Open:
     if item.kind == "not":
         return item.items[0]
-    return FALSE if item == TRUE else TRUE if item == FALSE else Open("not", (item,))
+    return FALSE if item is TRUE else TRUE if item is FALSE else Open("not", (item,))
 
 
 def _unknown(what: str) -> PolicyError:
