@@ -172,6 +172,11 @@ class SqlManifest:
             connection.execute(sa.delete(_DOCUMENTS).where(_DOCUMENTS.c.tenant == tenant, _DOCUMENTS.c.generation == new))
             _upsert(connection, _DOCUMENTS, copies, _KEYS)
 
+    def generations(self, tenant: str) -> list[str]:
+        query = sa.select(_DOCUMENTS.c.generation).where(_DOCUMENTS.c.tenant == tenant).distinct()
+        with self._connect() as connection:
+            return sorted(connection.execute(query).scalars())
+
     def keep(self, tenant: str, generations: Iterable[str]) -> None:
         others = _DOCUMENTS.c.generation.not_in(list(generations))
         with self._begin() as connection:

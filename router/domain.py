@@ -252,13 +252,15 @@ class Rejected:
 class Content:
     """An entry's bytes as read. `name` hints at the format, the bytes decide. `fingerprint` is of what was read, empty when
     it cannot be trusted to change with the next write (the file was written a moment ago). `title` stands above what the
-    text says of itself. `ready` marks plain text made by the source: it needs no parser process."""
+    text says of itself. `ready` marks plain text made by the source: it needs no parser process. `passage` marks such text as one
+    passage already: it is only cut where the model's limit demands it."""
 
     data: bytes
     name: str
     fingerprint: str
     title: str = ""
     ready: bool = False
+    passage: bool = False
 
 
 @dataclass(frozen=True, slots=True)

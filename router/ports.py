@@ -157,6 +157,10 @@ class Manifest(Protocol):
         """Give `new` the rows of `sources` in `old`."""
         ...
 
+    def generations(self, tenant: str) -> list[str]:
+        """Every generation with rows, the one being built and the previous one among them."""
+        ...
+
     def keep(self, tenant: str, generations: Iterable[str]) -> None:
         """Remove the rows of every other generation of the tenant."""
         ...

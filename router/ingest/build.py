@@ -191,7 +191,13 @@ class _SourceLine:
         labeller = Labeller(self.workshop.entity, self.source, self.documents)
         try:
             survey = survey_source(
-                self.source, self.documents, labeller, generation=self.tenant.generation, rows=self.rows, held=self.held
+                self.source,
+                self.documents,
+                labeller,
+                generation=self.tenant.generation,
+                rows=self.rows,
+                held=self.held,
+                buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
             )
         except SourceError as error:
             raise _SourceFailed(error) from None

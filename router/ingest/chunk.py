@@ -29,7 +29,7 @@ LEAST_ROOM_SHARE = 0.5  # title and heading path never take more than the other 
 OVERLAP_TOKENS = 32
 CHARS_PER_TOKEN = 8  # a "word" of a thousand characters is one unknown token; it still has to be read by somebody
 PROGRAMMING = frozenset({"python", "javascript", "typescript", "tsx", "java", "go", "rust", "c", "cpp", "sql"})
-_SENTENCE = re.compile(r"(?<=[.!?:;])\s+|\n")
+_SENTENCE = re.compile(r"((?<=[.!?:;])[ \t]+|\n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,16 @@ def build_passages(
     )
 
 
+_CODE_LINE = re.compile(r"[{};,(\[\\]$|^(?://|/?\*|\*/|#|@|--)|\)[;:,]?$|->|=>|::|\w\(.*\)|^\w+ = ")
+
+
 def looks_like_code(text: str) -> bool:
-    """Of text without a file name: several lines, and the marks of code are more than three in a hundred characters."""
+    """Of text without a file name: several lines, most of them code or comment by their look, or many marks of code."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) < 4:
+        return False
     marks = sum(char in "{}()[];=<>_&|" for char in text)
-    return text.count("\n") >= 3 and marks > 0.03 * len(text)
+    return marks > 0.03 * len(text) or sum(bool(_CODE_LINE.search(line)) for line in lines) >= 0.6 * len(lines)
 
 
 def chunk_plain(
@@ -325,6 +331,8 @@ class _Splitter:
         """Code by lines, cut at the last blank line that fits."""
         lines, first = block.text.split("\n"), _first_line(block.span)
         costs = [self.cost(line) for line in lines]
+        count = -(-sum(costs) // room)  # pieces of about one size, no tail of two lines
+        room = min(room, -(-sum(costs) // count) + max(costs))
         at = 0
         while at < len(lines):
             end, spent = at, 0
@@ -363,24 +371,28 @@ class _Splitter:
             yield self._window(block, group)
 
     def _window(self, block: Block, group: Sequence[tuple[str, int]]) -> _Piece:
-        text = " ".join(part for part, _ in group)
+        text = "".join(part for part, _ in group).strip("\n").rstrip()
         return _Piece(block.kind, text, block.span, self.cost(text))
 
     def _sentences(self, text: str, room: int) -> Iterator[str]:
-        for sentence in _SENTENCE.split(text):
+        """Sentences and lines, each with the blank or line end after it."""
+        parts = _SENTENCE.split(text)
+        for sentence, gap in itertools.zip_longest(parts[::2], parts[1::2], fillvalue=""):
             if not sentence.strip():
                 continue
-            if self.cost(sentence) <= room:
-                yield sentence.strip()
+            if self.cost(sentence) <= room and len(sentence) < room * CHARS_PER_TOKEN - 2:
+                yield sentence + gap
             else:
-                yield from self._word_groups(sentence, room)
+                *firsts, last = self._word_groups(sentence, room)
+                yield from (group + " " for group in firsts)
+                yield last + gap
 
     def _word_groups(self, sentence: str, room: int) -> Iterator[str]:
         group: list[str] = []
         spent = 0
         for word in self._words(sentence, room):
             cost = self.cost(word)
-            if group and (spent + cost > room or sum(map(len, group)) + len(group) + len(word) > room * CHARS_PER_TOKEN):
+            if group and (spent + cost > room or sum(map(len, group)) + len(group) + len(word) > room * CHARS_PER_TOKEN - 2):
                 yield " ".join(group)
                 group, spent = [], 0
             group.append(word)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from router.domain import Span
@@ -75,8 +76,8 @@ def read_html(text: str) -> Parsed:
 
 
 def read_fragment(text: str) -> tuple[Block, ...]:
-    """The blocks of HTML inside something else, as a message."""
-    return read_html(text).blocks if text.strip() else ()
+    """The blocks of HTML inside something else, as a message; its lines are not the document's."""
+    return tuple(replace(block, span=Span()) for block in read_html(text).blocks) if text.strip() else ()
 
 
 def _title(root: Any, main: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from router.domain import Chunk, Content, Entry, IndexedDocument, ManifestRow, Purpose, Source
 from router.errors import Refused, SourceError
-from router.ingest.blocks import Parsed, Unreadable, clean_title
+from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
 from router.ingest.chunk import build_chunks, build_passages, embed_text
 from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of
 from router.ingest.markup import read_text
@@ -168,9 +168,10 @@ class Maker:
         entry, front = begun.entry, parsed.front_matter
         self.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
         version = str(front["version"])[:100] if front.get("version") is not None else None
-        build = build_passages if begun.content.passage else build_chunks
+        passage, title = begun.content.passage, clean_title(begun.content.title)
+        build = build_passages if passage else build_chunks
         chunks = build(
-            replace(parsed, title=clean_title(begun.content.title) or parsed.title),
+            replace(parsed, title=title if passage else title or parsed.title),
             source=self._source.name,
             key=entry.key,
             uri=entry.uri,
@@ -225,7 +226,8 @@ class Maker:
 
 def _read_ready(content: Content) -> Parsed:
     """Text that its source made: nothing to open, so no process; its title is the source's business."""
-    parsed = read_text(content.data.decode("utf-8", "replace"))
-    if not parsed.blocks:
+    text = content.data.decode("utf-8", "replace")
+    parsed = Parsed("", (Block("paragraph", clean_text(text)),)) if content.passage else read_text(text)
+    if not parsed.blocks or not text.strip():
         raise Unreadable("empty", "no text inside")
     return parsed

@@ -194,26 +194,26 @@ def read_notebook(text: str) -> Parsed:
     try:
         book = json.loads(text)
         cells = book["cells"] if "cells" in book else [cell for sheet in book["worksheets"] for cell in sheet["cells"]]
-        blocks = [block for number, cell in enumerate(cells, 1) for block in _cell_blocks(cell, number)]
+        blocks = [block for cell in cells for block in _cell_blocks(cell)]
         language = book.get("metadata", {}).get("kernelspec", {}).get("language") or "python"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unreadable("corrupt", "not a notebook") from None
     return Parsed(_leading_heading(blocks), tuple(blocks), {}, {}, str(language))
 
 
-def _cell_blocks(cell: Mapping[str, Any], number: int) -> Iterable[Block]:
+def _cell_blocks(cell: Mapping[str, Any]) -> Iterable[Block]:
     source = clean_text(_joined(cell.get("source", cell.get("input", ""))))
     if cell["cell_type"] == "code":
         if source.strip():
-            yield Block("code", source.strip("\n"), Span(page=number))
+            yield Block("code", source.strip("\n"), Span())
         for output in cell.get("outputs", []):
             shown = clean_text(_joined(output.get("text") or output.get("data", {}).get("text/plain", ""))).strip("\n")
             if shown.strip():
-                yield Block("paragraph", "\n".join(shown.split("\n")[:_MOST_OUTPUT_LINES]), Span(page=number))
+                yield Block("paragraph", "\n".join(shown.split("\n")[:_MOST_OUTPUT_LINES]), Span())
     elif cell["cell_type"] == "markdown":
-        yield from (replace(block, span=Span(page=number)) for block in scan_markdown(source.split("\n"), 1))
+        yield from (replace(block, span=Span()) for block in scan_markdown(source.split("\n"), 1))
     elif source.strip():
-        yield Block("paragraph", source, Span(page=number))
+        yield Block("paragraph", source, Span())
 
 
 def _joined(source: Any) -> str:

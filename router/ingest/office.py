@@ -25,6 +25,9 @@ _SKIPPED = {
 }  # fmt: skip
 
 
+_BETWEEN = {f"{_M}f": "/", f"{_M}sSup": "^", f"{_M}sSub": "_"}
+
+
 def check_xml(data: bytes) -> None:
     """No part of the archive may declare a document type or entities, in any encoding of XML."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -98,10 +101,24 @@ def _collect(element: Any, out: list[str]) -> None:
             out.append("\t")
         elif tag in {f"{_W}br", f"{_W}cr"}:
             out.append("\n")
+        elif tag in _BETWEEN:
+            _collect_formula(child, _BETWEEN[tag], out)
         else:
             _collect(child, out)
             if tag == f"{_W}p":
                 out.append("\n")
+
+
+def _collect_formula(element: Any, sign: str, out: list[str]) -> None:
+    """The parts of a fraction, power or index with their sign between them, in brackets where they are long."""
+    parts: list[str] = []
+    for child in element:
+        inner: list[str] = []
+        _collect(child, inner)
+        text = "".join(inner).strip()
+        if text:
+            parts.append(text if len(text) <= 3 or text.isalnum() else f"({text})")
+    out.append(sign.join(parts))
 
 
 def _docx_notes(document: Any) -> Iterator[Block]:

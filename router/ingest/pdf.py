@@ -23,6 +23,7 @@ _LARGER = 1.15  # a heading's size over the usual one
 _WIDE_GAP = 1.8  # a gap between cells, in font sizes
 _PARAGRAPH_GAP = 1.75  # from line to line, in font sizes
 _LONG_HEADING = 150
+_LINE_END_HYPHEN = re.compile("(?<=[^\\W\\d_])[\ufffe\x02](?=[a-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def _title(facts: dict[str, str], blocks: Sequence[Block]) -> str:
     named = clean_title(facts.get("Title", ""))
     if named and not re.search(r"(?i)^(untitled|anonymous|microsoft word|document\d*|\(.*\))|\.\w{2,4}$", named):
         return named
-    return next((clean_title(block.text) for block in blocks[:2] if block.kind == "heading"), "")
+    top = next((clean_title(block.text) for block in blocks[:2] if block.kind == "heading"), "")
+    return "" if re.match(r"\d+(\.\d+)*\.?\s", top) else top
 
 
 def _page_lines(document: Any, at: int) -> list[_Line]:
@@ -120,6 +122,8 @@ def _line(textpage: Any, raw: str, at: int) -> _Line:
 
 
 def _clean(text: str) -> str:
+    """One line. A hyphen at a line's end goes between small letters only: a part number keeps it."""
+    text = _LINE_END_HYPHEN.sub("", text)
     return " ".join(clean_text(text.replace("\ufffe", "-").replace("\x02", "-")).split())
 
 

@@ -88,8 +88,10 @@ def survey_source(
     generation: str,
     rows: Mapping[str, ManifestRow],
     held: Mapping[str, DocumentInfo],
+    buried: frozenset[str],
 ) -> Survey:
-    """`rows` by key and `held` by document id are what manifest and store know. Raises `SourceError`."""
+    """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents.
+    Raises `SourceError`."""
     survey = Survey()
     for item in documents.entries():
         if isinstance(item, Rejected):
@@ -100,6 +102,10 @@ def survey_source(
             survey.entries[item.key] = item
     for entry in survey.entries.values():
         row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
+        if row is not None and row.state == "indexed" and row.content_hash in buried:
+            after = failed_row(source, generation, entry, row, "forgotten", "it was forgotten by `index forget`")
+            survey.drops.append(Drop(row.document_id, row, replace(after, state="forgotten"), "forgotten"))
+            continue
         try:
             labelled = labeller.label(entry, row.narrowing if row is not None else "{}")
         except Unlabelled as fault:

@@ -1,0 +1,209 @@
+"""Looking at an index and erasing from it: `index status`, `index verify`, `index forget`.
+
+`verify` asks the survey that a run acts on, so what it calls wrong is exactly what the next run would mend.
+
+INVARIANT: a forgotten document is in no generation, and the same content is not indexed again under any name of its source
+(tests/unit/test_ingest_build.py::test_forget).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from router.domain import IndexRun, LabelChange, ManifestRow, Source
+from router.errors import UsageError
+from router.ingest.survey import Labeller, Survey, survey_source
+from router.ingest.workshop import PIPELINE, SourceJob, Workshop
+from router.ports import DocStore, DocumentInfo, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """What the manifest says of one source. Times are of the oldest and newest document, in microseconds; 0 for none."""
+
+    source: str
+    tenant: str
+    generation: str | None
+    documents: int
+    chunks: int
+    failures: Mapping[str, int]
+    models: tuple[str, ...]
+    oldest_us: int
+    newest_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    sources: tuple[SourceStatus, ...]
+    runs: tuple[IndexRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that source, manifest and store do not agree about. `document_id` is empty for a fault of the store itself."""
+
+    tenant: str
+    source: str
+    document_id: str
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """`documents` shared the content; `generations` held at least one of them."""
+
+    documents: tuple[str, ...]
+    generations: int
+    content_hash: str
+
+
+def index_status(sources: Sequence[Source], store: DocStore, manifest: Manifest, *, runs: int = 5) -> IndexStatus:
+    """Counts and ages by source, and the latest runs."""
+    return IndexStatus(tuple(_status(source, store, manifest) for source in sources), tuple(manifest.runs(limit=runs)))
+
+
+def _status(source: Source, store: DocStore, manifest: Manifest) -> SourceStatus:
+    generation = store.generation(source.tenant)
+    rows = manifest.rows(source.tenant, generation, source=source.name) if generation else []
+    indexed = [row for row in rows if row.state == "indexed"]
+    times = [row.indexed_at_us for row in indexed]
+    return SourceStatus(
+        source.name,
+        source.tenant,
+        generation,
+        len(indexed),
+        sum(row.chunks for row in indexed),
+        dict(sorted(Counter(row.reason for row in rows if row.state in {"failed", "forgotten"}).items())),
+        tuple(sorted({row.model_id for row in indexed})),
+        min(times, default=0),
+        max(times, default=0),
+    )
+
+
+# --- verify -----------------------------------------------------------------------------------------------------------
+
+
+def verify_index(jobs: Sequence[SourceJob], workshop: Workshop) -> list[Finding]:
+    """Everything that the next run would change, and the stores' own faults. Changes nothing. Raises `SourceError`."""
+    findings: list[Finding] = []
+    for tenant in dict.fromkeys(job.source.tenant for job in jobs):
+        findings += [Finding(tenant, "", "", "store_fault", fault) for fault in workshop.store.verify(tenant)]
+        generation = workshop.store.generation(tenant) or ""
+        held: dict[str, dict[str, DocumentInfo]] = {}
+        for info in workshop.store.documents(tenant) if generation else ():
+            held.setdefault(info.source, {})[info.document_id] = info
+        for job in jobs:
+            if job.source.tenant == tenant:
+                rows = workshop.manifest.rows(tenant, generation, source=job.source.name) if generation else []
+                findings += _source_findings(job, workshop, generation, rows, held.get(job.source.name, {}))
+    return findings
+
+
+def _source_findings(
+    job: SourceJob, workshop: Workshop, generation: str, rows: Iterable[ManifestRow], held: Mapping[str, DocumentInfo]
+) -> Iterator[Finding]:
+    source, known = job.source, {row.key: row for row in rows}
+    survey = survey_source(
+        source,
+        job.documents,
+        Labeller(workshop.entity, source, job.documents),
+        generation=generation,
+        rows=known,
+        held=held,
+        buried=workshop.manifest.buried(source.tenant, source.name),
+    )
+    for document_id, kind, detail in (*_present_but_wrong(survey, held), *_absent(survey, known, held, workshop)):
+        yield Finding(source.tenant, source.name, document_id, kind, detail)
+
+
+def _present_but_wrong(survey: Survey, held: Mapping[str, DocumentInfo]) -> Iterator[tuple[str, str, str]]:
+    for drop in survey.drops:
+        if drop.document_id in held:
+            detail = {"gone": "the source does not hold it", "forgotten": "it was forgotten"}.get(drop.cause, "")
+            yield drop.document_id, "should_not_be_indexed", detail or (drop.after.detail if drop.after else "")
+        elif drop.after is None:
+            yield drop.document_id, "manifest_lags", "the manifest knows a document that source and store do not hold"
+    for item in survey.relabels:
+        yield item.row.document_id, "labels_differ", "the store holds it under other labels than the source gives now"
+    for row in survey.corrected:
+        yield row.document_id, "manifest_lags", "the manifest holds other labels than the store"
+
+
+def _absent(
+    survey: Survey, known: Mapping[str, ManifestRow], held: Mapping[str, DocumentInfo], workshop: Workshop
+) -> Iterator[tuple[str, str, str]]:
+    for entry in survey.pending:
+        row = known.get(entry.key)
+        if row is None:
+            yield entry.key, "not_indexed", "the source holds it, the index does not know it"
+        elif row.state == "writing":
+            yield row.document_id, "interrupted", "a run ended while it was written"
+        elif row.state == "failed":
+            yield row.document_id, "not_indexed", "it failed before and may be read now"
+        elif row.document_id not in held:
+            yield row.document_id, "missing_in_store", "the manifest holds it, the store does not"
+        elif held[row.document_id].chunks != row.chunks:
+            yield (
+                row.document_id,
+                "chunks_differ",
+                f"{held[row.document_id].chunks} chunks in the store, {row.chunks} in the manifest",
+            )
+        elif row.pipeline != PIPELINE:
+            yield row.document_id, "changed", "it was made by another version of parser and chunker"
+        else:
+            yield row.document_id, "changed", "its file was touched since it was indexed"
+    for row in known.values():
+        if row.state == "indexed" and row.model_id != workshop.embedder.card.id:
+            yield row.document_id, "other_model", f"embedded by `{row.model_id}`"
+
+
+# --- forget -----------------------------------------------------------------------------------------------------------
+
+
+def forget_document(source: Source, document_id: str, workshop: Workshop) -> Forgotten:
+    """Erase a document, and others of its source with the same bytes, from all generations, and keep the content out.
+
+    The tombstone comes first: a crash later leaves a document that the next run removes. Raises `UsageError` when
+    neither manifest nor store knows the document.
+    """
+    store, manifest = workshop.store, workshop.manifest
+    with manifest.exclusive():
+        rows = [
+            row for name in manifest.generations(source.tenant) for row in manifest.rows(source.tenant, name, source=source.name)
+        ]
+        content_hash = next((row.content_hash for row in rows if row.document_id == document_id and row.content_hash), "")
+        same = [row for row in rows if row.document_id == document_id or (content_hash and row.content_hash == content_hash)]
+        held = {info.document_id: info for info in store.documents(source.tenant)} if store.generation(source.tenant) else {}
+        ids = sorted({row.document_id for row in same} | ({document_id} & held.keys()))
+        if not ids:
+            raise UsageError(
+                "document_unknown", f"there is no document `{document_id}`", "`pointsman index status` shows the sources"
+            )
+        if content_hash:
+            manifest.bury(source.tenant, source.name, content_hash, at_us=workshop.now_us())
+        changes = [LabelChange(source.name, name, held[name].label_digest, None, "forgotten") for name in ids if name in held]
+        if changes:
+            workshop.record(source.tenant, changes)
+        generations = store.forget(source.tenant, ids)
+        manifest.write([_forgotten_row(row) for row in same])
+    return Forgotten(tuple(ids), generations, content_hash)
+
+
+def _forgotten_row(row: ManifestRow) -> ManifestRow:
+    return replace(
+        row, state="forgotten", reason="forgotten", detail="it was forgotten by `index forget`", chunks=0, label_digest="",
+        narrowing="{}", version=None,
+    )  # fmt: skip
+
+
+def source_of(document_id: str, sources: Iterable[Source]) -> Source:
+    """The declared source a document id begins with."""
+    for source in sources:
+        if document_id.startswith(f"{source.name}/"):
+            return source
+    raise UsageError(
+        "document_unknown", f"no declared source holds `{document_id}`", "a document's id is its source, a slash and its key"
+    )
