@@ -12,9 +12,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -174,3 +177,16 @@ def _text(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value)
+
+
+def make_database(path: Path, script: str) -> None:
+    """A new SQLite file from an SQL script, in place of the one that is there; it appears whole or not at all."""
+    beside = path.with_name(f"{path.name}.new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside.unlink(missing_ok=True)
+    connection = sqlite3.connect(beside)
+    try:
+        connection.executescript(script)
+    finally:
+        connection.close()
+    os.replace(beside, path)

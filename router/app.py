@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from connectors.manifest import SqlManifest
     from connectors.oidc import OidcVerifier
     from connectors.sqlite_documents import SqliteDocuments
-    from router.ingest.build import IndexReport, Progress, SourceJob, Workshop
+    from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
 
 DEFAULT_K = 5
 MAX_K = 50
@@ -273,14 +273,26 @@ class Router:
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Bring the named sources, or all, up to date."""
+        declared = frozenset(self.policies.current().sources) if not names else None
+        return self.index_jobs(self.jobs(names), full=full, dry_run=dry_run, declared=declared, progress=progress)
+
+    def index_jobs(
+        self,
+        jobs: Sequence[SourceJob],
+        *,
+        full: bool = False,
+        dry_run: bool = False,
+        declared: frozenset[str] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """The same over sources of one's own: any object that is a `router.ports.DocumentSource`."""
         from router.ingest.build import index_sources
 
-        declared = frozenset(self.policies.current().sources) if not names else None
-        return index_sources(self.jobs(names), self.workshop, full=full, dry_run=dry_run, declared=declared, progress=progress)
+        return index_sources(jobs, self.workshop, full=full, dry_run=dry_run, declared=declared, progress=progress)
 
     @property
     def workshop(self) -> Workshop:
-        from router.ingest.build import Workshop
+        from router.ingest.workshop import Workshop
 
         return Workshop(
             store=self.store,
@@ -294,7 +306,7 @@ class Router:
 
     def jobs(self, names: Sequence[str] = ()) -> list[SourceJob]:
         """Declared and configured sources by name; all when none is named. A source needs both: a reviewer's and an operator's word."""
-        from router.ingest.build import SourceJob
+        from router.ingest.workshop import SourceJob
 
         declared = self.policies.current().sources
         for name in (*self.settings.sources, *names):
@@ -392,6 +404,13 @@ def make_development_issuer(settings: Settings) -> None:
     from connectors.oidc import make_development_key
 
     make_development_key(settings.state_folder / "keys" / "development.pem")
+
+
+def make_database(path: Path, script: str) -> None:
+    """A SQLite file from a script, for a demonstration or a test."""
+    from connectors import sql_sources
+
+    sql_sources.make_database(path, script)
 
 
 def load_record_key(path: Path) -> bytes:

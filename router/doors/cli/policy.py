@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from router.config import find_settings, load_settings
 from router.doors.cli.output import print_json, print_table, say
 from router.errors import CHECK_FAILED, PolicyError
-from router.review.cases import run_cases
+from router.review.cases import CaseReport, run_cases
 from router.review.check import check_policies
 
 
@@ -36,13 +38,27 @@ def run_cases_command(*, as_json: bool, config: Path | None) -> None:
     folder = load_settings(find_settings(config)).policy_folder
     report = run_cases(folder, datetime.now(UTC))
     if as_json:
-        print_json(report.as_json())
+        print_json(_cases_json(report))
     else:
         failed = [result for result in report.results if not result.passed]
         for result in failed:
-            say(f"{result.case.file}:{result.case.line}  {result.message}", "red")
+            say(
+                f"{result.case.file}:{result.case.line}  {result.case.person} {result.case.action} {result.case.resource}: {result.problem}",
+                "red",
+            )
         say(f"{len(report.results) - len(failed)} cases passed, {len(failed)} failed", "red" if failed else "green")
-        for policy_id in report.undecided:
+        for policy_id in report.uncovered:
             say(f"no case is decided by `{policy_id}`", "yellow")
     if not report.passed:
         raise SystemExit(CHECK_FAILED)
+
+
+def _cases_json(report: CaseReport) -> dict[str, Any]:
+    return {
+        "passed": report.passed,
+        "cases": [
+            {**dataclasses.asdict(result.case), "got": result.got, "policies": list(result.policies), "problem": result.problem}
+            for result in report.results
+        ],
+        "uncovered": list(report.uncovered),
+    }

@@ -1,0 +1,128 @@
+"""`index` and its subcommands."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from router.app import Router
+from router.doors.cli.output import console, one_line, print_json, print_table, say
+from router.errors import CHECK_FAILED, SourceError
+
+if TYPE_CHECKING:
+    from router.ingest.workshop import IndexReport, Progress, SourceReport
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
+    """Documents done, rate and time left, on standard error, only when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console(error=True)) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(progress: Progress) -> None:
+            if progress.source not in tasks:
+                tasks[progress.source] = bar.add_task(progress.source, total=progress.total, rate="")
+            rate = f"{progress.chunks / progress.elapsed_s:.0f} chunks/s" if progress.elapsed_s > 0 else ""
+            bar.update(tasks[progress.source], completed=progress.done, total=progress.total, rate=rate)
+
+        yield show
+
+
+def run_index(sources: Sequence[str], *, full: bool, dry_run: bool, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router, progress_bar() as progress:
+        report = router.index(sources, full=full, dry_run=dry_run, progress=progress)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        print_report(report)
+    failed = next((source.error for source in report.sources if source.error is not None), None)
+    if failed is not None:
+        raise SystemExit(SourceError.exit_code)
+
+
+def report_json(report: IndexReport) -> dict[str, Any]:
+    return {
+        "run_id": report.run_id,
+        "dry_run": report.dry_run,
+        "elapsed_s": round(report.elapsed_s, 3),
+        "sources": [_source_json(source) for source in report.sources],
+    }
+
+
+def _source_json(source: SourceReport) -> dict[str, Any]:
+    return {
+        **{name: getattr(source, name) for name in ("source", "tenant", *COUNTS)},
+        "failures": [{"key": item.key, "reason": item.reason, "detail": item.detail} for item in source.failures],
+        "notes": [{"key": item.key, "reason": item.reason, "detail": item.detail} for item in source.notes],
+        "error": source.error.as_json()["error"] if source.error is not None else None,
+    }
+
+
+COUNTS = ("listed", "unchanged", "indexed", "relabelled", "removed", "chunks")
+
+
+def print_report(report: IndexReport, *, details: bool = True) -> None:
+    rows = [(source.source, *(getattr(source, name) for name in COUNTS), len(source.failures)) for source in report.sources]
+    print_table(("source", *COUNTS, "not indexed"), rows, title="would be done" if report.dry_run else None)
+    for source in report.sources:
+        if source.error is not None:
+            say(f"{source.source}: {source.error.message}", "bold red")
+        for item in source.failures if details else ():
+            say(f"not indexed  {one_line(source.source + '/' + item.key)}  {item.reason}: {one_line(item.detail)}", "yellow")
+        for item in source.notes if details else ():
+            say(f"note  {one_line(source.source + '/' + item.key)}  {item.reason}: {one_line(item.detail)}", "dim")
+    if not report.dry_run:
+        say(f"{sum(source.chunks for source in report.sources)} chunks in {report.elapsed_s:.1f} s", "dim")
+
+
+def run_status(*, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        status = router.index_status()
+    if as_json:
+        print_json(status)
+        return
+    columns = ("source", "tenant", "documents", "chunks", "failed", "newest", "oldest", "generation", "model")
+    print_table(columns, [[source.get(column, "") for column in columns] for source in status["sources"]])
+    for source in status["sources"]:
+        for reason, count in source["failures"].items():
+            say(f"{source['source']}: {count} not indexed: {reason}", "yellow")
+
+
+def run_verify(*, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        findings = router.index_verify()
+    if as_json:
+        print_json({"ok": not findings, "findings": findings})
+    else:
+        for finding in findings:
+            say(one_line(f"{finding['tenant']}  {finding['kind']}  {finding['document_id']}  {finding['detail']}", 400), "yellow")
+        say(
+            "manifest, store and sources agree" if not findings else f"{len(findings)} differences", None if findings else "green"
+        )
+    if findings:
+        raise SystemExit(CHECK_FAILED)
+
+
+def run_forget(document: str, *, as_json: bool, config: Path | None) -> None:
+    with Router.open(config) as router:
+        result = router.index_forget(document)
+    if as_json:
+        print_json(result)
+    else:
+        say(f"{document}: erased from {result['generations']} generations; {result['proof']}")

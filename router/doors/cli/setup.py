@@ -1,0 +1,171 @@
+"""`init` and `doctor`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from router.app import MODEL_FOLDER, Router, make_development_issuer
+from router.config import FILE_NAME, find_settings, load_settings
+from router.doors.cli.output import print_json, say
+from router.errors import CHECK_FAILED, PointsmanError
+
+LEAST_FREE_BYTES = 1 << 30
+
+
+def run_init(folder: Path, *, documents: Path | None, tenant: str, group: str, sensitivity: str, as_json: bool) -> None:
+    from router.starter import write_starter
+
+    written = write_starter(folder, documents=documents, tenant=tenant, group=group, sensitivity=sensitivity)
+    make_development_issuer(load_settings(folder / FILE_NAME))
+    if as_json:
+        print_json({"folder": str(folder), "files": [str(path) for path in written], "people": ["ada", "bob"]})
+        return
+    say(f"{folder} is ready: {len(written)} files, a development issuer, ada (in the group) and bob (not in it)", "green")
+    say(f"\n  cd {folder}\n  pointsman index\n  pointsman ask 'your question' --as ada\n")
+    say("What may be seen is decided in policies/; policies/README.md explains it in ten minutes.", "dim")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `doctor`: `hint` says what to do."""
+
+    name: str
+    level: Literal["ok", "warning", "fault"]
+    message: str
+    hint: str = ""
+
+
+def run_doctor(*, as_json: bool, config: Path | None) -> None:
+    """Exit code 1 with a fault."""
+    checks = list(_checks(config))
+    if as_json:
+        print_json({"ok": all(check.level != "fault" for check in checks), "checks": [_as_json(check) for check in checks]})
+    else:
+        styles = {"ok": "green", "warning": "yellow", "fault": "bold red"}
+        for check in checks:
+            say(
+                f"{check.level:<8} {check.name:<14} {check.message}" + (f"\n{'':<24}{check.hint}" if check.hint else ""),
+                styles[check.level],
+            )
+    if any(check.level == "fault" for check in checks):
+        raise SystemExit(CHECK_FAILED)
+
+
+def _as_json(check: Check) -> dict[str, str]:
+    return {"name": check.name, "level": check.level, "message": check.message, "hint": check.hint}
+
+
+def _checks(config: Path | None) -> Iterator[Check]:
+    yield from _checked("python", _python)
+    path: list[Path] = []
+    yield from _checked("configuration", lambda: _configuration(config, path))
+    if not path:
+        return
+    try:
+        router = Router.open(path[0])
+    except PointsmanError as error:
+        yield Check("policies", "fault", error.message, error.hint)
+        return
+    with router:
+        for name, run in (
+            ("policies", _policies),
+            ("issuers", _issuers),
+            ("record key", _record_key),
+            ("ledger", _ledger),
+            ("model", _model),
+            ("store", _store),
+            ("index", _index),
+            ("disk", _disk),
+        ):
+            yield from _checked(name, lambda run=run: run(router))  # type: ignore[misc]
+
+
+def _checked(name: str, run: Callable[[], tuple[Literal["ok", "warning", "fault"], str, str]]) -> Iterator[Check]:
+    try:
+        yield Check(name, *run())
+    except PointsmanError as error:
+        yield Check(name, "fault", error.message, error.hint)
+
+
+Line = tuple[Literal["ok", "warning", "fault"], str, str]
+
+
+def _python() -> Line:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return ("ok", version, "") if sys.version_info >= (3, 11) else ("fault", version, "install Python 3.11 or later")
+
+
+def _configuration(config: Path | None, found: list[Path]) -> Line:
+    path = find_settings(config)
+    load_settings(path)
+    found.append(path)
+    return "ok", str(path), ""
+
+
+def _policies(router: Router) -> Line:
+    policies = router.policies.current()
+    if not router.policies.ready:
+        return "fault", "the folder is broken; the last good version serves for a short grace", "see `pointsman policies check`"
+    return "ok", f"{len(policies.statements)} policies, version {policies.version[:12]}", ""
+
+
+def _issuers(router: Router) -> Line:
+    issuers = router.policies.current().issuers.values()
+    router.verifier(router.policies.current())
+    development = [issuer.alias for issuer in issuers if issuer.development]
+    if not development:
+        return "ok", f"{len(issuers)} issuers", ""
+    hint = "take it out of identity.yaml before strangers can reach this host"
+    if not router.development_key.exists():
+        return (
+            "warning",
+            f"`{', '.join(development)}` is a development issuer without a key",
+            "run `pointsman init` in a new folder",
+        )
+    return "warning", f"`{', '.join(development)}` is a development issuer: whoever reads its key can be anybody", hint
+
+
+def _record_key(router: Router) -> Line:
+    return "ok", f"{len(router.key)} bytes, readable by its owner only", ""
+
+
+def _ledger(router: Router) -> Line:
+    router.ledger.check()
+    return "ok", f"writable, {len(router.ledger.tenants())} chains", ""
+
+
+def _model(router: Router) -> Line:
+    return "ok", f"{router.embedder.card.id}, files in `{MODEL_FOLDER.name}` as shipped", ""
+
+
+def _store(router: Router) -> Line:
+    faults = [fault for tenant in _tenants(router) for fault in router.store.verify(tenant)]
+    return (
+        ("fault", faults[0], "run `pointsman index --full`") if faults else ("ok", f"{len(_tenants(router))} tenants, whole", "")
+    )
+
+
+def _index(router: Router) -> Line:
+    status = router.index_status()["sources"]
+    missing = [entry["source"] for entry in status if not entry["documents"]]
+    if missing:
+        return "warning", f"nothing indexed from {', '.join(missing)}", "run `pointsman index`"
+    return "ok", f"{sum(entry['documents'] for entry in status)} documents, {sum(entry['chunks'] for entry in status)} chunks", ""
+
+
+def _disk(router: Router) -> Line:
+    free = shutil.disk_usage(router.state).free
+    return (
+        ("ok" if free > LEAST_FREE_BYTES else "warning"),
+        f"{free / 1e9:.1f} GB free",
+        "" if free > LEAST_FREE_BYTES else "free space",
+    )
+
+
+def _tenants(router: Router) -> list[str]:
+    return sorted({source.tenant for source in router.policies.current().sources.values()})

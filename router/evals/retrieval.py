@@ -1,0 +1,228 @@
+"""`eval retrieval`: a BEIR collection through ordinary ingestion and the unchanged line, in a throw-away folder with its own
+key, the starter's policies, one person and one ordinary permit. Never opens the configured stores, ledger or policies.
+
+A document scores as its best chunk. nDCG after Järvelin and Kekäläinen 2002 with the qrels' scores as gain.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from router.app import Router, make_development_issuer
+from router.ask import ask
+from router.config import FILE_NAME, Settings, load_settings
+from router.domain import Answer, Content, Entry, Question, RawLabels, Rejected
+from router.errors import SourceError, UsageError
+from router.ingest.workshop import Progress, SourceJob
+from router.starter import write_starter
+
+CANDIDATES = 100
+RERANK = 50
+DEPTH = 200
+SOURCE = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    documents: tuple[Mapping[str, str], ...]
+    queries: tuple[tuple[str, str], ...]
+    judged: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    contexts: Literal["none"] = "none"
+    fusion: Literal["zsum", "rrf", "weighted"] = "zsum"
+    legs: Literal["both", "dense", "lexical"] = "both"
+    rerank: Literal["local", "none"] = "local"
+    queries: int | None = None
+
+
+def parse_options(contexts: str, fusion: str, legs: str, rerank: str, queries: int | None) -> Options:
+    for name, value, known in (
+        ("contexts", contexts, ("none",)),
+        ("fusion", fusion, ("zsum", "rrf", "weighted")),
+        ("legs", legs, ("both", "dense", "lexical")),
+        ("rerank", rerank, ("local", "none")),
+    ):
+        if value not in known:
+            raise UsageError("option_unknown", f"`{value}` is not a value of --{name}", f"one of {', '.join(known)}")
+    return Options("none", fusion, legs, rerank, queries)  # type: ignore[arg-type]
+
+
+def load_collection(folder: Path) -> Collection:
+    """`corpus.jsonl`, `queries.jsonl` and `qrels.tsv` of a folder in BEIR layout; queries without judgments are left out."""
+    try:
+        documents = tuple(_lines(folder / "corpus.jsonl"))
+        queries = [(str(row["_id"]), str(row["text"])) for row in _lines(folder / "queries.jsonl")]
+        rows = [line.split("\t") for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:] if line]
+        judged: dict[str, dict[str, float]] = {}
+        for query, document, score in rows:
+            if float(score) > 0:
+                judged.setdefault(query, {})[document] = float(score)
+    except OSError as error:
+        raise UsageError(
+            "collection_missing", f"`{folder}` is no collection in BEIR layout", "it holds corpus.jsonl, queries.jsonl, qrels.tsv"
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            "collection_malformed", f"`{folder}` is not in BEIR layout ({type(error).__name__})", "see interface.md, section 4"
+        ) from error
+    return Collection(documents, tuple((number, text) for number, text in queries if number in judged), judged)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.strip():
+                yield json.loads(line)
+
+
+class _Passages:
+    """The collection as a `DocumentSource`: every document is a passage already."""
+
+    def __init__(self, documents: Sequence[Mapping[str, str]], group: str) -> None:
+        self._documents = {f"{at:07d}": document for at, document in enumerate(documents)}
+        self._labels = RawLabels(({"groups": [group], "sensitivity": "internal"},))
+
+    def entries(self) -> Iterator[Entry | Rejected]:
+        for key, document in self._documents.items():
+            yield Entry(key, len(document["text"]), "1", f"file:///{key}")
+
+    def labels(self, entry: Entry) -> RawLabels:
+        return self._labels if entry.key in self._documents else RawLabels(())
+
+    def read(self, entry: Entry) -> Content:
+        document = self._documents[entry.key]
+        title, text = document.get("title", ""), document["text"]
+        return Content((text if text.strip() else title).encode(), entry.key, "1", title=title, ready=True, passage=True)
+
+
+def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+    collection = load_collection(folder)
+    queries = collection.queries[: options.queries]
+    if not queries or not collection.documents:
+        raise UsageError("collection_empty", f"`{folder}` has no judged query or no document", "check qrels.tsv")
+    with tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place, _throw_away(Path(place) / "eval", options) as router:
+        report, seconds = _index(router, collection, progress)
+        answers, total_us = _ask_all(router, queries)
+        model_id = router.embedder.card.id
+    ranked = {number: _documents(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
+    return {
+        "documents": len(collection.documents),
+        "chunks": report,
+        "queries": len(queries),
+        **_scores(ranked, collection.judged),
+        "ms": {"p50": _percentile(total_us, 50), "p95": _percentile(total_us, 95)},
+        "stages_ms": _stages(answers),
+        "index_chunks_per_s": round(report / seconds, 1),
+        "settings": {
+            "store": "sqlite",
+            "contexts": options.contexts,
+            "fusion": options.fusion,
+            "legs": options.legs,
+            "rerank": options.rerank,
+            "candidates": CANDIDATES,
+            "rerank_depth": RERANK,
+            "embedder": model_id,
+        },
+    }
+
+
+def _throw_away(folder: Path, options: Options) -> Router:
+    write_starter(folder, tenant="eval", group="readers", sensitivity="internal")
+    settings = load_settings(folder / FILE_NAME)
+    make_development_issuer(settings)
+    search = settings.search.model_copy(
+        update={
+            "candidates": CANDIDATES,
+            "rerank": RERANK,
+            "fusion": options.fusion,
+            "legs": options.legs,
+            "rerank_by": options.rerank,
+        }
+    )
+    changed: Settings = settings.model_copy(update={"search": search})
+    return Router(changed)
+
+
+def _index(router: Router, collection: Collection, progress: Callable[[Progress], None] | None) -> tuple[int, float]:
+    source = router.policies.current().sources[SOURCE]
+    job = SourceJob(source, _Passages(collection.documents, sorted(source.groups)[0]))
+    began = time.perf_counter()
+    report = router.index_jobs([job], progress=progress).sources[0]
+    if report.error is not None:
+        raise report.error
+    lost = [item for item in report.failures if item.reason != "empty"]
+    if lost:
+        raise SourceError(
+            "collection_not_indexed",
+            f"{len(lost)} documents were not indexed, the first for `{lost[0].reason}`",
+            "check corpus.jsonl",
+        )
+    return report.chunks, time.perf_counter() - began
+
+
+def _ask_all(router: Router, queries: Sequence[tuple[str, str]]) -> tuple[list[Answer], list[int]]:
+    """k is bounded at the doors only; the list after rerank is scored whole."""
+    token = router.mint("ada", minutes=600)
+    now = datetime.now(UTC)
+    router.ask("warm up", token=token)
+    answers, total_us = [], []
+    for _, text in queries:
+        began = time.perf_counter_ns()
+        answers.append(ask(router.line, token, Question(text, now, DEPTH, 60.0)))
+        total_us.append((time.perf_counter_ns() - began) // 1000)
+    return answers, total_us
+
+
+def _documents(collection: Collection, answer: Answer) -> list[str]:
+    """Document ids by their best chunk."""
+    keys = dict.fromkeys(passage.document_id.split("/", 1)[1] for passage in answer.passages)
+    return [str(collection.documents[int(key)]["_id"]) for key in keys]
+
+
+def _scores(ranked: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    figures = {
+        "ndcg_at_10": [ndcg(documents, judged[number], 10) for number, documents in ranked.items()],
+        "recall_at_20": [recall(documents, judged[number], 20) for number, documents in ranked.items()],
+        "recall_at_100": [recall(documents, judged[number], 100) for number, documents in ranked.items()],
+        "mrr_at_10": [reciprocal_rank(documents, judged[number], 10) for number, documents in ranked.items()],
+    }
+    return {name: round(100 * sum(values) / len(values), 2) for name, values in figures.items()}
+
+
+def ndcg(ranked: Sequence[str], judged: Mapping[str, float], depth: int) -> float:
+    gain = sum(judged.get(document, 0.0) / math.log2(at + 1) for at, document in enumerate(ranked[:depth], 1))
+    best = sum(score / math.log2(at + 1) for at, score in enumerate(sorted(judged.values(), reverse=True)[:depth], 1))
+    return gain / best
+
+
+def recall(ranked: Sequence[str], judged: Mapping[str, float], depth: int) -> float:
+    return len(judged.keys() & set(ranked[:depth])) / len(judged)
+
+
+def reciprocal_rank(ranked: Sequence[str], judged: Mapping[str, float], depth: int) -> float:
+    return next((1 / at for at, document in enumerate(ranked[:depth], 1) if document in judged), 0.0)
+
+
+def _percentile(values_us: Sequence[int], share: int) -> float:
+    ordered = sorted(values_us)
+    return round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)] / 1000, 2)
+
+
+def _stages(answers: Sequence[Answer]) -> dict[str, float]:
+    """Median milliseconds by stage."""
+    by_name: dict[str, list[int]] = {}
+    for answer in answers:
+        for stage in answer.stages:
+            by_name.setdefault(stage.name, []).append(stage.us)
+    return {name: _percentile(values, 50) for name, values in by_name.items()}
