@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from connectors.manifest import SqlManifest
     from connectors.oidc import OidcVerifier
     from connectors.sqlite_documents import SqliteDocuments
+    from router.ingest.reconcile import Finding, Forgotten, IndexStatus
     from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
 
 DEFAULT_K = 5
@@ -289,6 +290,28 @@ class Router:
         from router.ingest.build import index_sources
 
         return index_sources(jobs, self.workshop, full=full, dry_run=dry_run, declared=declared, progress=progress)
+
+    def index_status(self) -> IndexStatus:
+        """Counts, ages, model and failures by reason, by source."""
+        from router.ingest.reconcile import index_status
+
+        sources = self.policies.current().sources
+        return index_status([sources[name] for name in sorted(sources)], self.store, self.manifest)
+
+    def index_verify(self) -> list[Finding]:
+        """What manifest, store and sources do not agree about."""
+        from router.ingest.reconcile import verify_index
+
+        return verify_index(self.jobs(), self.workshop)
+
+    def index_forget(self, document_id: str) -> Forgotten:
+        """Erase a document from every generation and keep its content out."""
+        from router.ingest.reconcile import forget_document
+
+        source = self.policies.current().sources.get(document_id.partition("/")[0])
+        if source is None:
+            raise UsageError("document_unknown", f"there is no document `{document_id}`", "its id begins with the source's name")
+        return forget_document(source, document_id, self.workshop)
 
     @property
     def workshop(self) -> Workshop:

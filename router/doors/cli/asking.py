@@ -8,7 +8,7 @@ from typing import Any
 
 from router.app import Router
 from router.domain import CLASSES, Answer, Passage, Principal
-from router.doors.cli.output import console, one_line, plain, print_json, safe_uri, say
+from router.doors.cli.output import console, one_line, plain, print_json, say
 from router.errors import Refused, UsageError
 
 MAX_TOKEN_FILE = 1_000_000
@@ -115,7 +115,7 @@ def _span(passage: Passage) -> str:
         return f"page {span.page}"
     if span.lines is not None:
         return f"lines {span.lines[0]}-{span.lines[1]}"
-    return safe_uri(passage.uri)
+    return ""
 
 
 def print_receipt(answer: Answer) -> None:

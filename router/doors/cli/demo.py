@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Asked:
     refused: Refused | None
     expect: tuple[str, ...]
     never: tuple[str, ...]
+    outcome: str
 
     @property
     def ids(self) -> list[str]:
@@ -46,8 +47,11 @@ class Asked:
         leaked = [document_id for document_id in self.never if document_id in self.ids]
         if leaked:
             return f"must not be seen: {', '.join(leaked)}"
-        if self.expect and not any(document_id in self.ids for document_id in self.expect):
-            return f"expected {' or '.join(self.expect)}"
+        missing = [document_id for document_id in self.expect if document_id not in self.ids]
+        if missing:
+            return f"not found: {', '.join(missing)}"
+        if (self.outcome == "refused") != (self.refused is not None):
+            return "refused" if self.refused is not None else "not refused"
         return ""
 
 
@@ -57,16 +61,15 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
     settings = load_settings(world / "pointsman.toml")
     make_development_issuer(settings)
     make_database(settings.state_folder / "tickets.sqlite", (world / "tickets.sql").read_text(encoding="utf-8"))
-    began = time.monotonic()
     with Router(settings) as router:
         with progress_bar() as progress:
             report = router.index(progress=progress)
         if not as_json:
             print_report(report, details=False)
-        asked = ask_all(router, load_questions(world / "questions.yaml"), show=not as_json)
+        asked = ask_all(router, *load_questions(world / "questions.yaml"), show=not as_json)
     problems = [item for item in asked if item.problem]
     if as_json:
-        print_json({"seconds": round(time.monotonic() - began, 1), "questions": [_as_json(item) for item in asked]})
+        print_json({"questions": [_as_json(item) for item in asked]})
     else:
         _print_end(world, asked, problems)
     if problems:
@@ -90,16 +93,17 @@ def find_world(folder: Path | None) -> Path:
     return target / DEMO
 
 
-def load_questions(path: Path) -> list[Mapping[str, Any]]:
-    questions: list[Mapping[str, Any]] = parse_yaml(path.read_text(encoding="utf-8"))["questions"]
-    return questions
+def load_questions(path: Path) -> tuple[list[Mapping[str, Any]], datetime]:
+    """The questions, and the day on which their answers hold."""
+    raw = parse_yaml(path.read_text(encoding="utf-8"))
+    return raw["questions"], datetime.combine(raw["now"], time(12), UTC)
 
 
-def ask_all(router: Router, questions: Sequence[Mapping[str, Any]], *, show: bool) -> list[Asked]:
+def ask_all(router: Router, questions: Sequence[Mapping[str, Any]], now: datetime, *, show: bool) -> list[Asked]:
     asked: list[Asked] = []
     previous = ""
     for entry in questions:
-        item = _ask(router, entry)
+        item = _ask(router, entry, now)
         asked.append(item)
         if show:
             _print_asked(item, again=item.question == previous)
@@ -107,21 +111,23 @@ def ask_all(router: Router, questions: Sequence[Mapping[str, Any]], *, show: boo
     return asked
 
 
-def _ask(router: Router, entry: Mapping[str, Any]) -> Asked:
+def _ask(router: Router, entry: Mapping[str, Any], now: datetime) -> Asked:
     answer: Answer | None = None
     refused: Refused | None = None
     try:
-        answer = router.ask(entry["ask"], token=router.mint(entry["as"]))
+        answer = router.ask(entry["ask"], token=router.mint(entry["as"]), now=now)
     except Refused as error:
         refused = error
+    expected = tuple(entry.get("expect") or ())
     return Asked(
         entry["ask"],
         entry["as"],
         entry.get("why", ""),
         answer,
         refused,
-        tuple(entry.get("expect") or ()),
+        expected,
         tuple(entry.get("never") or ()),
+        entry.get("outcome", ""),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,34 +97,64 @@ def run_status(*, as_json: bool, config: Path | None) -> None:
     with Router.open(config) as router:
         status = router.index_status()
     if as_json:
-        print_json(status)
+        print_json(dataclasses.asdict(status))
         return
-    columns = ("source", "tenant", "documents", "chunks", "failed", "newest", "oldest", "generation", "model")
-    print_table(columns, [[source.get(column, "") for column in columns] for source in status["sources"]])
-    for source in status["sources"]:
-        for reason, count in source["failures"].items():
-            say(f"{source['source']}: {count} not indexed: {reason}", "yellow")
+    rows = [
+        (
+            item.source,
+            item.tenant,
+            item.documents,
+            item.chunks,
+            sum(item.failures.values()),
+            _age(item.newest_us),
+            _age(item.oldest_us),
+            item.generation,
+        )
+        for item in status.sources
+    ]
+    print_table(("source", "tenant", "documents", "chunks", "not indexed", "newest", "oldest", "generation"), rows)
+    for item in status.sources:
+        for reason, count in item.failures.items():
+            say(f"{item.source}: {count} not indexed: {reason}", "yellow")
+    for model in sorted({model for item in status.sources for model in item.models}):
+        say(f"model {model}", "dim")
+
+
+def _age(at_us: int) -> str:
+    if not at_us:
+        return "never"
+    seconds = max(0.0, time.time() - at_us / 1e6)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
 
 
 def run_verify(*, as_json: bool, config: Path | None) -> None:
+    """Exit code 1 when something differs."""
     with Router.open(config) as router:
         findings = router.index_verify()
     if as_json:
-        print_json({"ok": not findings, "findings": findings})
+        print_json({"ok": not findings, "findings": [dataclasses.asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            say(one_line(f"{finding['tenant']}  {finding['kind']}  {finding['document_id']}  {finding['detail']}", 400), "yellow")
-        say(
-            "manifest, store and sources agree" if not findings else f"{len(findings)} differences", None if findings else "green"
-        )
+            say(
+                one_line(f"{finding.tenant}  {finding.source}  {finding.kind}  {finding.document_id}  {finding.detail}", 400),
+                "yellow",
+            )
+        if findings:
+            say(f"{len(findings)} differences; `pointsman index` mends them", "yellow")
+        else:
+            say("manifest, store and sources agree", "green")
     if findings:
         raise SystemExit(CHECK_FAILED)
 
 
 def run_forget(document: str, *, as_json: bool, config: Path | None) -> None:
     with Router.open(config) as router:
-        result = router.index_forget(document)
+        gone = router.index_forget(document)
     if as_json:
-        print_json(result)
+        print_json(dataclasses.asdict(gone))
     else:
-        say(f"{document}: erased from {result['generations']} generations; {result['proof']}")
+        names = ", ".join(one_line(name) for name in gone.documents)
+        say(f"erased {names} from {gone.generations} generations; the same content is not indexed again")

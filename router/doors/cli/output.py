@@ -8,14 +8,11 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from router.errors import PointsmanError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_SCHEMES = frozenset({"file", "http", "https", "mailto"})
 
 
 def plain(text: str) -> str:
@@ -28,13 +25,6 @@ def one_line(text: str, most: int = 200) -> str:
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
-def safe_uri(uri: str) -> str:
-    try:
-        return plain(uri) if urlsplit(uri).scheme in _SCHEMES else ""
-    except ValueError:
-        return ""
-
-
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str) + "\n")
     sys.stdout.flush()
@@ -43,7 +33,10 @@ def print_json(value: Any) -> None:
 def console(*, error: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=error, highlight=False, soft_wrap=True, markup=False)
+    out = Console(stderr=error, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return (
+        out if out.is_terminal else Console(stderr=error, highlight=False, soft_wrap=True, markup=False, emoji=False, width=160)
+    )
 
 
 def say(text: str = "", style: str | None = None) -> None:

@@ -151,11 +151,11 @@ def _store(router: Router) -> Line:
 
 
 def _index(router: Router) -> Line:
-    status = router.index_status()["sources"]
-    missing = [entry["source"] for entry in status if not entry["documents"]]
+    sources = router.index_status().sources
+    missing = [entry.source for entry in sources if not entry.documents]
     if missing:
         return "warning", f"nothing indexed from {', '.join(missing)}", "run `pointsman index`"
-    return "ok", f"{sum(entry['documents'] for entry in status)} documents, {sum(entry['chunks'] for entry in status)} chunks", ""
+    return "ok", f"{sum(entry.documents for entry in sources)} documents, {sum(entry.chunks for entry in sources)} chunks", ""
 
 
 def _disk(router: Router) -> Line:
