@@ -84,22 +84,26 @@ class Memo:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Cedar's parsed policies and schema, compiled once at load, and what was computed from them per principal."""
+    """Cedar's parsed policies and schema, compiled once at load, and what was computed from them per principal.
+
+    Cedar knows policies by position (`policy0`); `ids` turns that into the @id that reviewers gave.
+    """
 
     policies: Any
     schema: Any
+    ids: Mapping[str, str]
     effects: Mapping[str, str]
     granted: Memo = field(default_factory=Memo)
     entities: Memo = field(default_factory=Memo)
 
 
-def build_engine(bodies: Mapping[str, Mapping[str, Any]], schema: Any) -> Engine:
-    """Key the policies by their @id, so that residuals and reasons name what reviewers named."""
+def build_engine(statements: Sequence[Statement], schema: Any) -> Engine:
+    """Parse the text that was checked. (Keyed JSON would carry the ids, but Cedar reads it only 128 levels deep.)"""
     import cedarpy
 
-    text = json.dumps({"staticPolicies": dict(bodies), "templates": {}, "templateLinks": []})
-    effects = {policy_id: body["effect"] for policy_id, body in bodies.items()}
-    return Engine(cedarpy.PolicySet.from_json_str(text), schema, effects)
+    policies = cedarpy.PolicySet.from_str("\n".join(statement.text for statement in statements))
+    ids = {f"policy{at}": statement.policy_id for at, statement in enumerate(statements)}
+    return Engine(policies, schema, ids, {statement.policy_id: statement.effect for statement in statements})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,11 +192,11 @@ class PolicySet:
         result = cedarpy.is_authorized_partial(request, self.engine.policies, entities, self.engine.schema)
         if result.diagnostics.errors or result.diagnostics.unknown_entities:
             raise Refused("policy_evaluation", "the policies cannot be evaluated for this identity", "ask the policy owners")
-        residuals = result.residuals
-        if set(residuals) != set(self.engine.effects):
+        ids, residuals = self.engine.ids, result.residuals
+        if residuals.keys() != ids.keys():
             raise Refused("policy_no_decision", "the policies gave no decision for this identity", "ask the policy owners")
         try:
-            return {policy_id: _read(residuals[policy_id]) for policy_id in sorted(residuals)}
+            return {policy_id: _read(residuals[position]) for position, policy_id in ids.items()}
         except PolicyError as error:
             raise Refused(error.code, error.message, error.hint) from error
 
@@ -212,7 +216,7 @@ class PolicySet:
                 if parts[key].filter != (ALWAYS if forbids else NEVER):
                     speaking.append(policy_id)
                     (vetoes if forbids else permits).append(parts[key])
-            return join_parts(permits, vetoes, self.document_type), tuple(speaking)
+            return join_parts(permits, vetoes, self.document_type), tuple(sorted(speaking))
         except PolicyError as error:
             raise Refused(error.code, error.message, error.hint) from error
 
@@ -243,7 +247,7 @@ class PolicySet:
         results = cedarpy.is_authorized_batch(requests, self.engine.policies, entities, self.engine.schema)
         if len(results) != len(requests):
             raise ValueError("cedar answered another number of questions")
-        return [_verdict(result) for result in results]
+        return [_verdict(result, self.engine.ids) for result in results]
 
     def _principal_entities(self, principal: Principal) -> Any:
         import cedarpy
@@ -296,8 +300,8 @@ def _members(tree: Open) -> list[Member]:
     return [member for item in tree.items for member in _members(item)]
 
 
-def _verdict(result: Any) -> Verdict:
-    policies = tuple(sorted(result.diagnostics.reasons))
+def _verdict(result: Any, ids: Mapping[str, str]) -> Verdict:
+    policies = tuple(sorted(ids[position] for position in result.diagnostics.reasons))
     if result.diagnostics.errors:
         return Verdict(allowed=False, policies=policies, why="error")
     return Verdict(allowed=result.allowed, policies=policies)

@@ -80,26 +80,33 @@ class LivePolicies:
         raw = read_folder(self._folder, faults)
         if _look(self._folder) != look:
             return  # still being written; the next look decides
-        self._look = look
-        if not faults.items and compute_version(raw) == self._policies.version and _same_beside(raw, self._policies):
-            self._broken_since_s = None
-            return
-        policies, found = inspect_files(raw, faults) if raw else (None, faults.items)
+        fault: Fault | None = Fault("policy_unreadable", self._folder.name, 0, "the folder cannot be read", "see the log")
         try:
-            if policies is not None:
-                self._on_load(policies)
+            fault = self._replace(raw, faults)
+        finally:
+            # Whatever happened above, an unchecked folder never counts as ready.
+            self._look = look
+            if fault is None:
+                self._broken_since_s = None
+            elif self._broken_since_s is None:
+                self._broken_since_s = self._clock()
+                self._on_fault(fault)
+
+    def _replace(self, raw: dict[str, bytes], faults: Faults) -> Fault | None:
+        """Put the folder just read in force, or say what is wrong with it."""
+        if not faults.items and compute_version(raw) == self._policies.version and _same_beside(raw, self._policies):
+            return None
+        policies, found = inspect_files(raw, faults) if raw else (None, faults.items)
+        if policies is None:
+            return found[0]
+        try:
+            self._on_load(policies)
         except OSError as error:
             # A version that cannot be kept cannot be explained later, so it does not serve.
-            policies = None
-            found = [
-                Fault("policy_not_kept", self._folder.name, 0, f"the version cannot be kept ({error.strerror})", "check the disk")
-            ]
-        if policies is not None:
-            self._policies = policies
-            self._broken_since_s = None
-        elif self._broken_since_s is None:
-            self._broken_since_s = self._clock()
-            self._on_fault(found[0])
+            message = f"the version cannot be kept ({error.strerror})"
+            return Fault("policy_not_kept", self._folder.name, 0, message, "check the disk")
+        self._policies = policies
+        return None
 
 
 def _same_beside(raw: dict[str, bytes], policies: PolicySet) -> bool:

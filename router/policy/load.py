@@ -77,7 +77,7 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
         sources=sources,
         people=people,
         statements=tuple(statements),
-        engine=build_engine({statement.policy_id: statement.body for statement in statements}, schema),
+        engine=build_engine(statements, schema),
     )
     return policies, []
 
@@ -168,7 +168,7 @@ def _is_whole(text: str, statements: list[Statement]) -> bool:
 
 
 def _build_statement(file: str, line: int, text: str, body: dict[str, Any]) -> Statement:
-    notes = body["annotations"]
+    notes = body.get("annotations", {})
     said = {key: notes.get(key) or "" for key in ("id", "reason", "owner")}
     return Statement(said["id"], body["effect"], said["reason"], said["owner"], file, line, text, body)
 

@@ -107,22 +107,25 @@ def _compose(text: str) -> Any:
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
+_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp"))
+
+
 def _build(node: Any, scalars: Any) -> Any:
     """Plain values out of nodes; mappings keep lines and refuse a key that stands twice or is no string."""
     import yaml
 
+    if node.tag not in _TAGS:
+        raise yaml.MarkedYAMLError(problem=f"the tag `{node.tag}` is refused", problem_mark=node.start_mark)
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, scalars) for item in node.value]
     if not isinstance(node, yaml.MappingNode):
-        value = scalars.construct_object(node)
-        if value is not None and not isinstance(value, str | int | float | bool):
-            return node.value
-        return value
+        # Dates stay text, so that 2025-01-01 means the same wherever it is written.
+        return node.value if node.tag.endswith(":timestamp") else scalars.construct_object(node)
     built = Lined()
     built.lines = {"": node.start_mark.line + 1}
     for key_node, value_node in node.value:
-        key = scalars.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None
-        if not isinstance(key, str):
+        key = key_node.value
+        if key_node.tag != "tag:yaml.org,2002:str" or not isinstance(key, str):
             raise yaml.MarkedYAMLError(problem="a key is not a string; quote it", problem_mark=key_node.start_mark)
         if key in built:
             raise yaml.MarkedYAMLError(problem=f"the key `{key}` stands twice", problem_mark=key_node.start_mark)
