@@ -422,11 +422,24 @@ def _claimed_issuer(token: str) -> str:
         return ""
 
 
+def make_state(settings: Settings) -> Path:
+    """The state folder, for its owner only: it holds text of documents, questions and keys."""
+    folder = settings.state_folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        raise UsageError("state_unwritable", "the state folder cannot be made", "check `state` in the configuration") from None
+    return folder
+
+
 def make_development_issuer(settings: Settings) -> None:
     """The key of the development issuer, in the state folder."""
     from connectors.oidc import make_development_key
 
-    make_development_key(settings.state_folder / "keys" / "development.pem")
+    keys = make_state(settings) / "keys"
+    keys.mkdir(mode=0o700, exist_ok=True)
+    make_development_key(keys / "development.pem")
 
 
 def make_database(path: Path, script: str) -> None:

@@ -50,8 +50,12 @@ def _print_row(link: Link, record: Record, *, as_json: bool) -> None:
         return
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.at_us / 1e6))
     if record.kind != "answered":
-        facts = {key: value for key, value in line.items() if key not in _PLACE and value is not None}
-        say(one_line(f"{at}  {record.tenant}#{link.seq}  {record.kind}  {facts}", 300))
+        facts = (
+            f"{key} {one_line(str(value), 60)}"
+            for key, value in line.items()
+            if key not in _PLACE and value not in (None, {}, "")
+        )
+        say(f"{at}  {record.tenant}#{link.seq}  {record.kind}  {'  '.join(facts)}")
         return
     degraded = f"  degraded {len(line['degraded'])}" if line["degraded"] else ""
     say(
@@ -60,7 +64,7 @@ def _print_row(link: Link, record: Record, *, as_json: bool) -> None:
     )
 
 
-_PLACE = frozenset({"schema", "seq", "previous", "digest", "at", "tenant"})
+_PLACE = frozenset({"schema", "seq", "previous", "digest", "at", "tenant", "kind", "record_id", "by", "old", "new"})
 
 
 def run_show(decision_id: str, *, person: str | None, token: Path | None, as_json: bool, config: Path | None) -> None:
