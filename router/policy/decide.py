@@ -127,7 +127,7 @@ class PolicySet:
     def grants(self, principal: Principal, now: datetime) -> Grants:
         """What `principal` may search today, by source. Raises `Refused` where no sound filter can be given."""
         day_ms = to_day_ms(now)
-        granted: tuple[Grant, ...] = self.engine.granted.get((principal, day_ms), lambda: self._grants(principal, day_ms))
+        granted: tuple[Grant, ...] = self.engine.granted.get((_exact(principal), day_ms), lambda: self._grants(principal, day_ms))
         return Grants(principal, self.version, day_ms, granted)
 
     def recheck(self, principal: Principal, now: datetime, things: Sequence[tuple[str, str, Labels]]) -> list[Verdict]:
@@ -262,7 +262,7 @@ class PolicySet:
                 hint = "its claims do not fit the schema's User or Service"
                 raise Refused("principal_malformed", "this identity cannot be judged by the policies", hint) from error
 
-        return self.engine.entities.get(principal, build)
+        return self.engine.entities.get(_exact(principal), build)
 
     def _refuse_labels(self, source: str, labels: Labels) -> Verdict | None:
         """A deny without asking Cedar where a thing is not what its source says it is; None where Cedar decides."""
@@ -286,6 +286,11 @@ def to_day_ms(now: datetime) -> int:
 def principal_id(principal: Principal) -> str:
     """Opaque and safe in Cedar's surface syntax, which partial evaluation takes ids in."""
     return hashlib.sha256(f"{principal.kind}\0{principal.name}".encode()).hexdigest()[:32]
+
+
+def _exact(principal: Principal) -> Hashable:
+    """The principal as a key; Python holds 1 and True for equal, a policy does not."""
+    return principal, tuple(type(value) for _, value in principal.attributes)
 
 
 def _read(residual: Mapping[str, Any]) -> Open:
