@@ -1,0 +1,132 @@
+"""The starter: loads and passes its own cases whatever it is filled with, and writes nowhere else."""
+
+import json
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from router.errors import UsageError
+from router.policy import load_policies
+from router.review.cases import map_person, run_cases
+from router.review.check import check_policies
+from router.starter import read_starter, write_starter
+
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        {},
+        {"tenant": "me", "group": "dev:staff", "sensitivity": "public"},
+        {"tenant": "a: {tenant} 'x' \"y\" # é", "group": "x, y]", "sensitivity": "restricted"},
+        {"tenant": "null", "group": "true", "sensitivity": "confidential"},
+        {"tenant": "2026-01-01", "group": "visitors", "sensitivity": "internal"},
+        {"tenant": "\\1 {group}", "group": "{tenant}"},
+    ],
+)
+def test_starter_passes_its_own_checks(tmp_path, filled):
+    write_starter(tmp_path / "x", **filled)
+    policies = tmp_path / "x" / "policies"
+    assert check_policies(policies) == []
+    report = run_cases(policies, NOW)
+    assert report.passed, [result.problem for result in report.results] + list(report.uncovered)
+
+
+def test_ada_finds_and_bob_does_not(tmp_path):
+    documents = tmp_path / "docs"
+    documents.mkdir()
+    write_starter(tmp_path / "x", documents=documents, tenant="me", group="staff", sensitivity="internal")
+    policies = load_policies(tmp_path / "x" / "policies")
+    assert set(policies.people) == {"ada", "bob"}
+    assert map_person("ada", policies).groups == {"dev:staff"}
+    assert [grant.source for grant in policies.grants(map_person("ada", policies), NOW).search] == ["documents"]
+    bob = map_person("bob", policies)
+    labels = {"tenant": "me", "groups": frozenset({"dev:staff"}), "sensitivity": 1}
+    assert not policies.recheck(bob, NOW, [("documents", "d", labels)])[0]
+    assert policies.sources["documents"].labels == "labels/documents.yaml"
+    assert policies.sources["documents"].groups == {"dev:staff"}
+
+
+def test_documents_are_named_absolutely_and_left_alone(tmp_path, monkeypatch):
+    documents = tmp_path / 'my "docs" é'
+    documents.mkdir()
+    (documents / "a.md").write_text("# a")
+    monkeypatch.chdir(tmp_path)
+    written = write_starter(Path("x"), documents=Path('my "docs" é'))
+    settings = tomllib.loads((tmp_path / "x" / "pointsman.toml").read_text())
+    assert settings["sources"]["documents"]["path"] == str(documents)
+    assert [path.name for path in documents.iterdir()] == ["a.md"]
+    assert not (tmp_path / "x" / "documents").exists()
+    labels = yaml.safe_load((tmp_path / "x" / "labels" / "documents.yaml").read_text())
+    assert labels["rules"][0] == {"match": "**", "groups": ["dev:staff"], "sensitivity": "internal"}
+    assert all((tmp_path / "x" / path).is_file() for path in written)
+
+
+def test_without_documents_there_are_sample_pages(tmp_path):
+    write_starter(tmp_path / "x")
+    settings = tomllib.loads((tmp_path / "x" / "pointsman.toml").read_text())
+    assert settings["sources"]["documents"]["path"] == "documents"
+    assert len(list((tmp_path / "x" / "documents").glob("*.md"))) == 3
+    assert (tmp_path / "x" / ".gitignore").read_text() == "state/\n"
+
+
+def test_no_mark_is_left(tmp_path):
+    write_starter(tmp_path / "x")
+    for path in (tmp_path / "x").rglob("*.*"):
+        if path.suffix in (".yaml", ".toml"):
+            assert not [
+                mark for mark in ("{tenant}", "{group}", "{documents}", "{clear", "{sens", "{bare") if mark in path.read_text()
+            ]
+    assert "{" + "tenant}" not in read_starter("policies/00-never.cedar")
+
+
+def test_target_must_be_empty(tmp_path):
+    target = tmp_path / "x"
+    target.mkdir()
+    write_starter(target)
+    before = json.dumps(sorted(str(path) for path in tmp_path.rglob("*")))
+    for wrong in (target, target / "pointsman.toml"):
+        with pytest.raises(UsageError) as caught:
+            write_starter(wrong)
+        assert caught.value.code == "target_not_empty"
+    assert json.dumps(sorted(str(path) for path in tmp_path.rglob("*"))) == before
+
+
+def test_target_may_not_lie_in_the_documents(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        write_starter(tmp_path / "x", documents=tmp_path)
+    assert caught.value.code == "target_inside_documents"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sensitivity": "secret"},
+        {"group": "corp:staff"},
+        {"group": ""},
+        {"group": "dev:"},
+        {"tenant": " "},
+        {"tenant": "a\nb"},
+        {"tenant": "a\0b"},
+        {"documents": Path("/nowhere/at/all")},
+    ],
+)
+def test_bad_input_writes_nothing(tmp_path, wrong):
+    with pytest.raises(UsageError):
+        write_starter(tmp_path / "x", **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="space"):
+        write_starter(tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
