@@ -27,7 +27,8 @@ from router.plain import NotPlain, parse_yaml
 LABELS = "labels.yaml"
 SIDECAR = ".labels.yaml"
 MAX_BYTES = 64 * 1024 * 1024
-SETTLED_S = 1.0  # a file written less than this ago may change again without a new time stamp
+SETTLED_S = 0.05  # a file written less than this ago may change again under the same time stamp
+SETTLED_COARSE_S = 2.5  # the same where the file system keeps whole seconds
 _HINT_LABELS = "see policies/README.md for the format of labels"
 
 
@@ -160,7 +161,8 @@ class Folder:
             ) from None
         if _fingerprint(before) != _fingerprint(after) or len(data) != after.st_size:
             return None
-        settled = time.time_ns() - max(after.st_mtime_ns, after.st_ctime_ns) > SETTLED_S * 1e9
+        age_s = (time.time_ns() - max(after.st_mtime_ns, after.st_ctime_ns)) / 1e9
+        settled = age_s > (SETTLED_S if after.st_ctime_ns % 1_000_000_000 else SETTLED_COARSE_S)
         return Content(data, entry.key.rsplit("/", 1)[-1], _fingerprint(after) if settled else "")
 
 

@@ -255,7 +255,8 @@ class _SourceLine:
     def make_pending(self, survey: Survey, labeller: Labeller) -> None:
         if not survey.pending:
             return
-        relabelled = {item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels}
+        written = {row.key: row for row in survey.corrected}
+        written.update({item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels})
         maker = Maker(
             self.workshop,
             self.source,
@@ -263,7 +264,7 @@ class _SourceLine:
             generation=self.tenant.generation,
             run_id=self.tenant.run_id,
             entries=survey.entries,
-            rows={**self.rows, **relabelled},
+            rows={**self.rows, **written},
             present=frozenset(info.document_id for info in self.held.values() if info.chunks == self._chunks(info)),
         )
         batch: list[Outcome] = []
@@ -288,11 +289,13 @@ class _SourceLine:
         """Intent, record, store, manifest: a crash between any two leaves rows that the next run does again."""
         made = [item for item in batch if isinstance(item, Made)]
         lost = [item for item in batch if isinstance(item, Lost)]
-        self.report.failures.extend(Failure(item.entry.key, item.reason, item.detail) for item in lost)
+        for item in lost:
+            into = self.report.notes if item.reason == "forgotten" else self.report.failures
+            into.append(Failure(item.entry.key, item.reason, item.detail))
         self.apply_drops([Drop(item.row.document_id, None, item.row, _cause(item)) for item in lost if item.row is not None])
         self._put(made)
         known = [item.row for item in batch if isinstance(item, Known)]
-        self.report.unchanged += len(known)
+        self.report.unchanged += sum(row.label_digest == self.rows[row.key].label_digest for row in known)
         self.workshop.manifest.write([*known, *(item.row for item in made)])
 
     def _put(self, made: Sequence[Made]) -> None:

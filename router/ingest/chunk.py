@@ -252,13 +252,13 @@ class _Splitter:
         """Both in one draft under the heading they share, if one is small and they fit; headings below it become text."""
         if left.path == right.path and left.cost + right.cost > self.room(left.path):
             return None
+        if left.path != right.path and max(left.cost, right.cost) >= 2 * SMALL_TOKENS:
+            return None  # a section that stands by itself keeps its heading path
         if min(left.cost, right.cost) >= SMALL_TOKENS or _place(left.pieces[-1].span) != _place(right.pieces[0].span):
             return None
         shared = tuple(
             a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left.path, right.path, strict=False))
         )
-        if not shared and left.path and right.path and min(left.cost, right.cost) >= SMALL_TOKENS // 2:
-            return None
         both = _Draft(shared, [*self._headed(left, shared), *self._headed(right, shared)])
         return both if both.cost <= JOINED_SHARE * self.room(shared) else None
 

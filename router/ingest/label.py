@@ -55,12 +55,12 @@ def build_labels(entity: EntityType, source: Source, raw: RawLabels, front: Mapp
     for narrowing, where in (*((mapping, "sidecar") for mapping in raw.narrowing), (front, "front matter")):
         _narrow(labels, entity, source, narrowing, where, notes)
     labels["tenant"] = source.tenant
-    missing = sorted(name for name, spec in entity.fields.items() if spec.required and name not in labels)
-    if missing:
-        raise Unlabelled("incomplete_labels", f"no rule says `{'`, `'.join(missing)}`")
     for name, spec in entity.fields.items():
         if spec.kind == "set":
             labels.setdefault(name, frozenset())
+    missing = sorted(name for name, spec in entity.fields.items() if spec.required and name not in labels)
+    if missing:
+        raise Unlabelled("incomplete_labels", f"no rule says `{'`, `'.join(missing)}`")
     if "groups" in labels and not labels["groups"]:
         notes.append("no group is left")
     return Labelled(labels, label_digest(source.name, labels), tuple(notes))

@@ -8,12 +8,15 @@ INVARIANT: a forgotten document is in no generation, and the same content is not
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from router.domain import IndexRun, LabelChange, ManifestRow, Source
-from router.errors import UsageError
+from router.domain import Entry, IndexRun, LabelChange, ManifestRow, Source
+from router.errors import SourceError, UsageError
+from router.ingest.blocks import REASONS, TRANSIENT
+from router.ingest.label import Unlabelled
 from router.ingest.survey import Labeller, Survey, survey_source
 from router.ingest.workshop import PIPELINE, SourceJob, Workshop
 from router.ports import DocStore, DocumentInfo, Manifest
@@ -115,7 +118,7 @@ def _source_findings(
         held=held,
         buried=workshop.manifest.buried(source.tenant, source.name),
     )
-    for document_id, kind, detail in (*_present_but_wrong(survey, held), *_absent(survey, known, held, workshop)):
+    for document_id, kind, detail in (*_present_but_wrong(survey, held), *_absent(survey, known, held, job, workshop)):
         yield Finding(source.tenant, source.name, document_id, kind, detail)
 
 
@@ -133,7 +136,11 @@ def _present_but_wrong(survey: Survey, held: Mapping[str, DocumentInfo]) -> Iter
 
 
 def _absent(
-    survey: Survey, known: Mapping[str, ManifestRow], held: Mapping[str, DocumentInfo], workshop: Workshop
+    survey: Survey,
+    known: Mapping[str, ManifestRow],
+    held: Mapping[str, DocumentInfo],
+    job: SourceJob,
+    workshop: Workshop,
 ) -> Iterator[tuple[str, str, str]]:
     for entry in survey.pending:
         row = known.get(entry.key)
@@ -141,8 +148,9 @@ def _absent(
             yield entry.key, "not_indexed", "the source holds it, the index does not know it"
         elif row.state == "writing":
             yield row.document_id, "interrupted", "a run ended while it was written"
-        elif row.state == "failed":
-            yield row.document_id, "not_indexed", "it failed before and may be read now"
+        elif row.state in {"failed", "forgotten"}:
+            if _may_be_read_now(job, workshop, entry, row):
+                yield row.document_id, "not_indexed", "it was kept out before and may be read now"
         elif row.document_id not in held:
             yield row.document_id, "missing_in_store", "the manifest holds it, the store does not"
         elif held[row.document_id].chunks != row.chunks:
@@ -153,11 +161,32 @@ def _absent(
             )
         elif row.pipeline != PIPELINE:
             yield row.document_id, "changed", "it was made by another version of parser and chunker"
-        else:
-            yield row.document_id, "changed", "its file was touched since it was indexed"
+        elif _has_changed(job, entry, row):
+            yield row.document_id, "changed", "it reads otherwise than when it was indexed"
     for row in known.values():
         if row.state == "indexed" and row.model_id != workshop.embedder.card.id:
             yield row.document_id, "other_model", f"embedded by `{row.model_id}`"
+
+
+def _may_be_read_now(job: SourceJob, workshop: Workshop, entry: Entry, row: ManifestRow) -> bool:
+    """Other bytes, a fault that may have passed, or labels that are valid now."""
+    if row.reason in TRANSIENT or _has_changed(job, entry, row):
+        return True
+    if row.reason in REASONS or row.state == "forgotten":
+        return False
+    try:
+        Labeller(workshop.entity, job.source, job.documents).label(entry, row.narrowing)
+    except Unlabelled:
+        return False
+    return True
+
+
+def _has_changed(job: SourceJob, entry: Entry, row: ManifestRow) -> bool:
+    """A fingerprint that differs says that it may have changed; the bytes decide."""
+    try:
+        return hashlib.sha256(job.documents.read(entry).data).hexdigest() != row.content_hash
+    except SourceError:
+        return True
 
 
 # --- forget -----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,8 @@ def survey_source(
         try:
             labelled = labeller.label(entry, row.narrowing if row is not None else "{}")
         except Unlabelled as fault:
-            _unlabelled(survey, failed_row(source, generation, entry, row, fault.reason, fault.detail), row, info)
+            after = failed_row(source, generation, entry, row, fault.reason, fault.detail)
+            _unlabelled(survey, entry, after, row, info, again=_may_be_labelled(labeller, entry, row))
             continue
         _labelled(survey, entry, row, info, labelled)
     survey.drops.extend(Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries)
@@ -127,29 +128,47 @@ def failed_row(source: Source, generation: str, entry: Entry, row: ManifestRow |
     )  # fmt: skip
 
 
-def _unlabelled(survey: Survey, after: ManifestRow, row: ManifestRow | None, info: DocumentInfo | None) -> None:
-    survey.failures.append(Failure(after.key, after.reason, after.detail))
+def _may_be_labelled(labeller: Labeller, entry: Entry, row: ManifestRow | None) -> bool:
+    """Whether only what was read of the document before keeps it out, and it may read otherwise now."""
+    if row is None or row.narrowing == "{}" or _same(row, entry):
+        return False
+    try:
+        labeller.label(entry, "{}")
+    except Unlabelled:
+        return False
+    return True
+
+
+def _same(row: ManifestRow, entry: Entry) -> bool:
+    return bool(row.fingerprint) and (row.fingerprint, row.pipeline) == (entry.fingerprint, PIPELINE)
+
+
+def _unlabelled(
+    survey: Survey, entry: Entry, after: ManifestRow, row: ManifestRow | None, info: DocumentInfo | None, *, again: bool
+) -> None:
     if after != row or info is not None:
         survey.drops.append(Drop(after.document_id, row, after, "not_indexable"))
+    if again:
+        survey.pending.append(entry)
+    else:
+        survey.failures.append(Failure(after.key, after.reason, after.detail))
 
 
 def _labelled(survey: Survey, entry: Entry, row: ManifestRow | None, info: DocumentInfo | None, labelled: Labelled) -> None:
-    same = row is not None and bool(row.fingerprint) and (row.fingerprint, row.pipeline) == (entry.fingerprint, PIPELINE)
     if row is None or row.state == "writing":
         survey.pending.append(entry)
     elif row.state == "indexed":
-        _indexed(survey, entry, row, info, labelled, same=same)
-    elif not same or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
+        _indexed(survey, entry, row, info, labelled)
+    elif not _same(row, entry) or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
         survey.pending.append(entry)
     else:
-        survey.failures.append(Failure(entry.key, row.reason, row.detail))
+        into = survey.notes if row.state == "forgotten" else survey.failures
+        into.append(Failure(entry.key, row.reason, row.detail))
         if info is not None:
             survey.drops.append(Drop(row.document_id, row, row, "not_indexable"))
 
 
-def _indexed(
-    survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled, *, same: bool
-) -> None:
+def _indexed(survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled) -> None:
     """A change of rules applies at once, also to a document that will be read again: reading takes time."""
     if info is None or info.chunks != row.chunks:
         survey.pending.append(entry)
@@ -158,7 +177,7 @@ def _indexed(
         survey.relabels.append(Relabel(row, labelled.labels, labelled.digest))
     elif row.label_digest != labelled.digest:
         survey.corrected.append(replace(row, label_digest=labelled.digest))
-    if not same:
+    if not _same(row, entry):
         survey.pending.append(entry)
     else:
         survey.unchanged += info.label_digest == labelled.digest
