@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
-from router.errors import INTERRUPTED, PointsmanError
+from router.errors import INTERRUPTED, PointsmanError, UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
 Config = Annotated[
@@ -314,29 +315,29 @@ def main() -> None:
 
 
 def _run(args: list[str]) -> int:
-    import click
-
     _FLAGS["json"] = "--json" in (args[: args.index("--")] if "--" in args else args)
     try:
         code = app(args, standalone_mode=False, prog_name="pointsman")
     except PointsmanError as error:
         return _fail(error)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
-    except click.UsageError as error:
-        if _FLAGS["json"]:
-            from router.errors import UsageError
-
-            return _fail(UsageError("usage", _lower(error.format_message()), "see --help"))
-        error.show()
-        return 2
-    except (click.Abort, KeyboardInterrupt):
+    except TyperException as error:
+        return _misused(error)
+    except (typer.Abort, KeyboardInterrupt):
         return _fail(_interrupted(), INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     return code if isinstance(code, int) else 0
+
+
+def _misused(error: TyperException) -> int:
+    """A wrong flag or command: as Typer shows it (help, where nothing was named), or in our shape as JSON."""
+    show = getattr(error, "show", None)
+    if show is None or _FLAGS["json"]:
+        message = error.format_message().strip().splitlines() or ["wrong usage"]
+        return _fail(UsageError("usage", _lower(message[0]), "see --help"))
+    show()
+    return UsageError.exit_code
 
 
 def _fail(error: PointsmanError, code: int | None = None) -> int:
