@@ -60,22 +60,25 @@ class Verdict:
 
 @dataclass(slots=True)
 class Memo:
-    """A bounded map; the least recently used entry goes first. Values are computed outside the lock."""
+    """A map bounded by weight; the least recently used entry goes first. Values are computed outside the lock."""
 
     limit: int = MEMO_LIMIT
-    _held: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    weight: int = 0
+    _held: OrderedDict[Hashable, tuple[Any, int]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+    def get(self, key: Hashable, compute: Callable[[], Any], weight: int = 1) -> Any:
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
-                return self._held[key]
+                return self._held[key][0]
         value = compute()
         with self._lock:
-            self._held[key] = value
-            while len(self._held) > self.limit:
-                self._held.popitem(last=False)
+            if key not in self._held:
+                self._held[key] = (value, weight)
+                self.weight += weight
+            while self.weight > self.limit:
+                self.weight -= self._held.popitem(last=False)[1][1]
         return value
 
     def __len__(self) -> int:
@@ -127,7 +130,8 @@ class PolicySet:
     def grants(self, principal: Principal, now: datetime) -> Grants:
         """What `principal` may search today, by source. Raises `Refused` where no sound filter can be given."""
         day_ms = to_day_ms(now)
-        granted: tuple[Grant, ...] = self.engine.granted.get((_exact(principal), day_ms), lambda: self._grants(principal, day_ms))
+        key = (_exact(principal), day_ms)
+        granted: tuple[Grant, ...] = self.engine.granted.get(key, lambda: self._grants(principal, day_ms), _weight(principal))
         return Grants(principal, self.version, day_ms, granted)
 
     def recheck(self, principal: Principal, now: datetime, things: Sequence[tuple[str, str, Labels]]) -> list[Verdict]:
@@ -262,7 +266,7 @@ class PolicySet:
                 hint = "its claims do not fit the schema's User or Service"
                 raise Refused("principal_malformed", "this identity cannot be judged by the policies", hint) from error
 
-        return self.engine.entities.get(_exact(principal), build)
+        return self.engine.entities.get(_exact(principal), build, _weight(principal))
 
     def _refuse_labels(self, source: str, labels: Labels) -> Verdict | None:
         """A deny without asking Cedar where a thing is not what its source says it is; None where Cedar decides."""
@@ -291,6 +295,11 @@ def principal_id(principal: Principal) -> str:
 def _exact(principal: Principal) -> Hashable:
     """The principal as a key; Python holds 1 and True for equal, a policy does not."""
     return principal, tuple(type(value) for _, value in principal.attributes)
+
+
+def _weight(principal: Principal) -> int:
+    """People with thousands of groups are remembered at the cost of many others."""
+    return 1 + len(principal.groups) // 50
 
 
 def _read(residual: Mapping[str, Any]) -> Open:

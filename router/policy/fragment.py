@@ -155,10 +155,11 @@ def _check_order(left: Term, right: Term) -> None:
 
 
 def _check_sets(op: str, left: Term, right: Term) -> None:
-    if left.kind not in ("set", "unknown") or (op == "contains") == (right.kind == "set"):
-        raise Outside(f"`{op}` is asked of the wrong kind of value", "contains takes one value, the others a set")
     if right.kind == "entity":
         raise Outside("an entity stands in a set", "sets hold strings")
+    fits = right.kind != "set" if op == "contains" else right.kind in ("set", "unknown")
+    if left.kind not in ("set", "unknown") or not fits:
+        raise Outside(f"`{op}` is asked of the wrong kind of value", "contains takes one value, the others a set")
     _at_most_one_unknown(left, right)
 
 

@@ -145,6 +145,9 @@ def _read(node: Node, entity: str) -> Open:
         case "in":
             _need_resource(body["left"])
             return Open("leaf", leaf=Member(_sources(body["right"])))
+        case "==" if body["left"] == _RESOURCE:
+            # `resource == Provider::"x"` in a scope; no document is a provider.
+            return FALSE if _entity_type(body["right"]) not in (entity, None) else _leaf(_compare(op, body))
         case "!=":
             return _not(_leaf(_equal(body["left"], body["right"])))
     return _leaf(_compare(op, body))
@@ -244,15 +247,15 @@ def _strings(values: Iterable[Scalar]) -> frozenset[str]:
 
 def _sources(node: Node) -> frozenset[str]:
     items = node.get("Set", [node])
-    names = set()
-    for item in items:
-        value = item.get("Value")
-        entity = value.get("__entity") if isinstance(value, Mapping) else None
-        if entity is None:
-            raise _unknown("in")
-        if entity["type"] == f"{NAMESPACE}::Source":
-            names.add(entity["id"])
-    return frozenset(names)
+    if any(_entity_type(item) is None for item in items):
+        raise _unknown("in")
+    entities = [item["Value"]["__entity"] for item in items]
+    return frozenset(entity["id"] for entity in entities if entity["type"] == f"{NAMESPACE}::Source")
+
+
+def _entity_type(node: Node) -> str | None:
+    value = node.get("Value")
+    return value["__entity"]["type"] if isinstance(value, Mapping) and "__entity" in value else None
 
 
 def _pattern(parts: list[Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ INVARIANT: a folder without an error here loads, and one that loads has no error
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -54,10 +55,10 @@ def _misnamed_groups(policies: PolicySet) -> list[Finding]:
     for statement in policies.statements:
         for group in sorted(fragment.groups_named(statement.body)):
             alias, _, name = group.partition(":")
-            if alias in policies.issuers and name:
+            if alias in policies.issuers and name and unicodedata.is_normalized("NFC", group):
                 continue
             message = f"`{statement.policy_id}` names the group `{group}`, which no issuer can give anybody"
-            hint = f"write issuer-alias:name; aliases: {', '.join(sorted(policies.issuers))}"
+            hint = f"write issuer-alias:name, in Unicode NFC; aliases: {', '.join(sorted(policies.issuers))}"
             findings.append(Finding("warning", statement.file, statement.line, statement.policy_id, message, hint))
     return findings
 

@@ -120,6 +120,10 @@ def test_memo_is_bounded():
     assert len(memo) == 3
     assert memo.get(9, lambda: "computed again") == 18
     assert memo.get(0, lambda: "computed again") == "computed again"
+    assert memo.get("heavy", lambda: "kept", weight=2) == "kept"
+    assert (len(memo), memo.weight) == (2, 3)
+    assert memo.get("too heavy", lambda: "not kept", weight=9) == "not kept"
+    assert (len(memo), memo.weight) == (0, 0)
 
 
 def test_day_decides_not_the_hour(policies):
@@ -182,3 +186,11 @@ def test_hostile_names_are_opaque_to_cedar(policies):
     for subject in ('a"b', "a\\", 'x"; permit(principal,action,resource);//', "\n", "\U0001f6a7"):
         grants = policies.grants(dataclasses.replace(ADA, subject=subject), world.NOW)
         assert [grant.source for grant in grants.search] == ["alpha"]
+
+
+def test_permit_for_every_action_names_a_provider(policies):
+    """Its scope stays open when a document is asked for, and no document is a provider."""
+    text = '@id("any") @reason("r") @owner("o")\npermit (principal, action, resource == Pointsman::Provider::"cohere");'
+    open_handed = world.load_files(world.folder_files(POLICIES + text))
+    assert open_handed.grants(ADA, world.NOW).search == policies.grants(ADA, world.NOW).search
+    assert open_handed.may_disclose(ADA, provider="cohere", purpose="embed", sensitivity=3)

@@ -65,6 +65,7 @@ def read(body, kind="when", at="alpha"):
         (op("containsAll", attr("g"), values()), ALWAYS),
         (op("in", R, source("alpha")), ALWAYS),
         (op("in", R, source("beta")), NEVER),
+        (op("==", R, source("cohere", "Provider")), NEVER),
         (op("in", R, {"Set": [source("beta"), source("alpha")]}), ALWAYS),
         (op("in", R, source("alpha", "Group")), NEVER),
         ({"is": {"left": R, "entity_type": "Pointsman::Document"}}, ALWAYS),
@@ -99,7 +100,7 @@ def test_what_stands_behind_a_false_has_is_not_read():
     "body",
     [
         op("==", attr("a"), attr("b")),
-        op("==", R, source("alpha")),
+        op("==", R, source("d", "Document")),
         op("<", attr("a"), value("x")),
         op("<", attr("a"), value(True)),
         op("==", attr("a"), values("x")),
