@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 DEFAULT_K = 5
 MAX_K = 50
+MAX_DEADLINE_S = 600
 INDEXER = "service:indexer"
 MODEL_FOLDER = Path(__file__).with_name("model")
 
@@ -66,8 +67,7 @@ class Router:
     def close(self) -> None:
         """Write what is still summed, then let go of threads and files. Idempotent."""
         built = self.__dict__
-        if "ledger" in built:
-            self._append_quietly(self._refused.drain())
+        self._append_quietly(self._refused.drain())
         for name in ("threads", "store", "manifest", "ledger"):
             if name in built:
                 built.pop(name).close()
@@ -82,7 +82,7 @@ class Router:
 
         Raises `UsageError`, `Refused` (identity), `SourceError` and `LedgerError`; a refusal by policy is an answer.
         """
-        asked = _parse_question(question, k, now, deadline_s or self.settings.deadlines.ask_s)
+        asked = _parse_question(question, k, now, self.settings.deadlines.ask_s if deadline_s is None else deadline_s)
         try:
             return ask(self.line, token, asked)
         except Refused as error:
@@ -144,7 +144,10 @@ class Router:
         return decision.load_inputs(asked)
 
     def _token_refused(self, token: str, error: Refused) -> None:
-        """A refused token is one structured line and part of a sum a minute: there is no principal, so no decision."""
+        """A refused token is one structured line and part of a sum a minute: there is no principal, so no decision.
+        A broken policy folder refuses everybody whatever the token: that is readiness, not a token."""
+        if error.code == "policy_invalid":
+            return
         issuer = _claimed_issuer(token)
         alias = next((name for name, known in self.policies.current().issuers.items() if known.iss == issuer), "unknown")
         self.log("token_refused", issuer=alias, code=error.code)
@@ -402,8 +405,12 @@ def _parse_question(text: str, k: int, now: datetime | None, deadline_s: float) 
         raise UsageError("question_empty", "the question is empty", "ask something")
     if len(text) > MAX_QUESTION_CHARS:
         raise UsageError("question_too_long", f"the question is over {MAX_QUESTION_CHARS} characters", "shorten it")
-    if not 1 <= k <= MAX_K:
+    if type(k) is not int or not 1 <= k <= MAX_K:
         raise UsageError("k_out_of_range", f"k must be from 1 to {MAX_K}", "choose another k")
+    if not 0 < deadline_s <= MAX_DEADLINE_S:
+        raise UsageError(
+            "deadline_out_of_range", f"the deadline must be above 0 and at most {MAX_DEADLINE_S} s", "choose another"
+        )
     moment = datetime.now(UTC) if now is None else now
     if moment.tzinfo is None:
         raise UsageError("now_without_zone", "`now` has no time zone", "give an aware datetime, for example in UTC")

@@ -169,7 +169,7 @@ def _search(
     stored = watch.stage("load", lambda: line.store.load(principal.tenant, ids, steps.filter, deadline_s=watch.left_s()))
     ranked = _rerank(line, question, steps, done, fused, stored, watch, found)
     kept = watch.stage("recheck", lambda: _recheck(line, policies, principal, question, ranked, found))
-    watch.note(count_in=len(kept) + found.dropped, count_out=len(kept))
+    watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
     found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(kept, 1))
 
 

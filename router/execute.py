@@ -2,15 +2,18 @@
 
 INVARIANT: a stage that fails or is late is left out and named in `degraded`; the filter of what remains is the same
 (tests/unit/test_ask.py::test_embedder_fails, ::test_embedder_hangs).
+INVARIANT: a call that hangs keeps neither its question nor the process (tests/unit/test_execute.py::test_hung_call_does_not_keep_the_process).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TypeVar
 
 from router.domain import Degraded, Embedded, Found, Purpose, Search, Stage, Steps
@@ -54,24 +57,59 @@ class Watch:
 
 
 class Threads:
-    """The bounded request threads of one router. A call that outlives its deadline keeps its thread until it ends."""
+    """The bounded request threads of one router. A call that outlives its deadline keeps its thread until it ends.
+
+    They are daemons: a pool of the standard library is joined at exit, and a call that hangs would keep the process.
+    """
 
     def __init__(self, count: int = THREADS) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="pointsman")
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._count, self._started = count, 0
 
     def within(self, deadline_s: float, run: Callable[[], T]) -> T:
         """The result of `run`, or `SourceError("deadline")` after `deadline_s`."""
-        future = self._pool.submit(run)
+        future: Future[T] = Future()
+        self._calls.put(lambda: _fulfil(future, run))
+        self._start_when_busy()
         try:
             return future.result(deadline_s)
         except LateError:
+            if future.done() and not future.cancelled():
+                raise  # the call itself ran into a time-out of its own
             future.cancel()
             raise SourceError(
                 "deadline", "the stage took longer than its share of the deadline", "raise the deadline", retryable=True
             ) from None
 
+    def _start_when_busy(self) -> None:
+        with self._lock:
+            if self._idle.acquire(blocking=False) or self._started == self._count:
+                return
+            self._started += 1
+            threading.Thread(target=self._serve, name=f"pointsman_{self._started}", daemon=True).start()
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # or the last answer would live until the next question
+            self._idle.release()
+
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Threads end when they are done; nobody waits for them."""
+        with self._lock:
+            for _ in range(self._started):
+                self._calls.put(None)
+
+
+def _fulfil(future: Future[T], run: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(run())
+    except BaseException as error:  # noqa: BLE001 (it is the caller's, whatever it is)
+        future.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
