@@ -41,9 +41,7 @@ _PICTURES = (
     b"\xfd7zXZ",
 )
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_MAIL_HEADER = re.compile(
-    r"(?i)(from|to|subject|date|received|return-path|message-id|mime-version|delivered-to|x-[\w-]+|content-type)\s*:"
-)
+_MAIL_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*:")
 _HTML_START = re.compile(r"(?is)\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])")
 
 
@@ -181,16 +179,16 @@ def _text_kind(text: str, suffix: str) -> str:
 
 
 def _looks_like_mail(head: str) -> bool:
-    """At least three header lines from the first on, among them From and one of Message-ID, MIME-Version, Received."""
+    """Header lines from the first on: a sender, and a date, a route or a version."""
     names: set[str] = set()
     for line in head.splitlines()[:40]:
         if not line.strip():
             break
-        if line[0] in " \t":
+        if line[0] in " \t" and names:
             continue
         match = _MAIL_HEADER.match(line)
         if not match:
-            break
+            return False
         names.add(match.group(1).lower())
     return len(names) >= 3 and "from" in names and bool(names & {"message-id", "mime-version", "received", "date"})
 
