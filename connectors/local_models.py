@@ -29,6 +29,7 @@ import onnxruntime as ort
 from router.domain import Embedded, ModelCard, Purpose
 from router.errors import SourceError
 from router.lexicon import STOP_WORDS, apart
+from router.matrix import multiply
 
 Floats = npt.NDArray[Any]
 
@@ -100,7 +101,7 @@ class MiniLM:
         """Unit length, minus the model's mean, onto the first principal directions, unit length, one int8 scale."""
         if not len(hidden):
             return np.zeros((0, TOKEN_DIMENSIONS), np.int8), 1.0
-        directions = _unit((_unit(hidden) - self._mean) @ self._basis)
+        directions = _unit(multiply(_unit(hidden) - self._mean, self._basis))
         scale = 127.0 / float(np.abs(directions).max())
         return np.rint(directions * scale).astype(np.int8), scale
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from router.domain import Candidate, ContentKind, Embedded, Stored
 from router.lexicon import STOP_WORDS, identifiers
+from router.matrix import multiply
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -136,7 +137,7 @@ def _maxsim(np: Any, question: Embedded, stored: Sequence[Stored]) -> Floats:
     ids = np.frombuffer(b"".join([item.token_ids for item in stored]), "<u2")
     scales = np.array([stored[at].token_scale for at in filled])
     directions = np.frombuffer(question.token_vectors, np.int8).reshape(len(asked), -1).astype(np.float32)
-    best = np.maximum.reduceat(directions @ rows.T.astype(np.float32), starts, axis=1) / scales
+    best = np.maximum.reduceat(multiply(rows, directions.T), starts, axis=0).T / scales
     found = np.logical_or.reduceat(asked[:, None] == ids[None, :], starts, axis=1).sum(axis=1)
     weight = np.log(1 + (len(stored) - found + 0.5) / (found + 0.5))
     out[filled] = weight @ best / weight.sum()
