@@ -2,6 +2,8 @@
 
 What a security reviewer must approve is not here but in the policy folder. INVARIANT: an unknown key is an error that
 names the nearest known one (tests/unit/test_config.py::test_unknown_key_names_nearest).
+INVARIANT: every setting has a description, and deploy/configuration.md is made from them
+(tests/unit/test_config.py::test_document_is_what_the_settings_say).
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from router.errors import UsageError
 
@@ -28,8 +31,8 @@ class RowLabels(_Strict):
     """Columns of a rows source that carry its labels, by attribute."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    groups: str
-    sensitivity: str
+    groups: str = Field(description="column with the row's group or groups")
+    sensitivity: str = Field(description="column with the row's sensitivity, a name or 0 to 3")
 
     def columns(self) -> dict[str, str]:
         return {
@@ -42,13 +45,16 @@ class RowLabels(_Strict):
 class SourceSettings(_Strict):
     """Where a source's documents are: a folder, or the rows of a query."""
 
-    path: Path | None = None
-    database: str | None = None
-    query: str | None = None
-    id: str | None = None
-    title: str | None = None
-    text: tuple[str, ...] = ()
-    labels: RowLabels | None = None
+    path: Path | None = Field(default=None, description="connector `folder`: the folder of the documents")
+    database: str | None = Field(default=None, description="connector `rows`: SQLAlchemy URL of the database")
+    query: str | None = Field(default=None, description="connector `rows`: the SELECT that gives one document a row")
+    id: str | None = Field(default=None, description="connector `rows`: column that names a document for good")
+    title: str | None = Field(default=None, description="connector `rows`: column of the title")
+    text: tuple[str, ...] = Field(default=(), description="connector `rows`: columns that make up the text, in this order")
+    labels: RowLabels | None = Field(
+        default=None,
+        description="connector `rows`: the columns that carry the labels; any other attribute of the schema's Document may stand beside",
+    )
 
 
 class StoreSettings(_Strict):
@@ -73,10 +79,12 @@ class LogSettings(_Strict):
 class SearchSettings(_Strict):
     candidates: int = Field(default=50, ge=5, le=1000, description="hits of each leg")
     rerank: int = Field(default=50, ge=1, le=1000, description="fused hits that are reranked")
-    fusion: Literal["zsum", "rrf", "weighted"] = "zsum"
+    fusion: Literal["zsum", "rrf", "weighted"] = Field(
+        default="zsum", description="standardised scores summed, reciprocal ranks summed, or scores weighted"
+    )
     dense_weight: float = Field(default=0.5, ge=0, le=1, description="share of the dense leg under `weighted`")
-    legs: Literal["both", "dense", "lexical"] = "both"
-    rerank_by: Literal["local", "none"] = "local"
+    legs: Literal["both", "dense", "lexical"] = Field(default="both", description="what is searched: vectors, BM25 or both")
+    rerank_by: Literal["local", "none"] = Field(default="local", description="`none` leaves the fused order")
 
 
 class DeadlineSettings(_Strict):
@@ -93,16 +101,21 @@ class Settings(_Strict):
     """Everything `pointsman.toml` can say."""
 
     folder: Path = Field(description="the folder of the configuration file; set by `load_settings`")
-    policies: Path = Path("policies")
-    state: Path = Path("state")
-    policy_grace_s: float = Field(default=60.0, ge=0, le=3600)
-    sources: Mapping[str, SourceSettings] = Field(default_factory=dict)
-    stores: StoreSettings = StoreSettings()
-    ledger: LedgerSettings = LedgerSettings()
-    log: LogSettings = LogSettings()
-    search: SearchSettings = SearchSettings()
-    deadlines: DeadlineSettings = DeadlineSettings()
-    models: ModelSettings = ModelSettings()
+    policies: Path = Field(default=Path("policies"), description="the policy folder")
+    state: Path = Field(default=Path("state"), description="keys, index, ledger and log; nothing else is written")
+    policy_grace_s: float = Field(
+        default=60.0, ge=0, le=3600, description="how long the last good policies serve while the folder is broken"
+    )
+    sources: Mapping[str, SourceSettings] = Field(
+        default_factory=dict,
+        description="one table a source, by its name in sources.yaml: the folder of its documents, or the rows of a query",
+    )
+    stores: StoreSettings = Field(default=StoreSettings(), description="where documents are indexed")
+    ledger: LedgerSettings = Field(default=LedgerSettings(), description="where decisions are recorded")
+    log: LogSettings = Field(default=LogSettings(), description="where decisions are logged")
+    search: SearchSettings = Field(default=SearchSettings(), description="how documents are searched and ranked")
+    deadlines: DeadlineSettings = Field(default=DeadlineSettings(), description="how long a question and its stages may take")
+    models: ModelSettings = Field(default=ModelSettings(), description="models on this machine")
 
     def at(self, path: Path) -> Path:
         """`path` against the folder of the configuration file."""
@@ -156,6 +169,10 @@ def load_settings(path: Path) -> Settings:
 
 def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
     """Raises `UsageError` that names the key and, for an unknown one, the nearest known."""
+    if "folder" in raw:
+        raise UsageError("config_unknown_key", "`folder` is not a known setting", "paths are relative to the file itself")
+    if _holds_nul(raw):
+        raise UsageError("config_invalid", "a text in the configuration file holds NUL", "take it out")
     try:
         return Settings.model_validate({**raw, "folder": folder})
     except ValidationError as error:
@@ -165,17 +182,108 @@ def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
             near = difflib.get_close_matches(str(first["loc"][-1]), _known(first["loc"][:-1]), n=1, cutoff=0.4)
             hint = f"did you mean `{near[0]}`" if near else "remove it"
             raise UsageError("config_unknown_key", f"`{place}` is not a known setting", hint) from None
-        raise UsageError(
-            "config_invalid", f"`{place}` is wrong: {first['msg'][:1].lower()}{first['msg'][1:]}", "correct that key"
-        ) from None
+        said = _SAID.get(first["type"], first["msg"][:1].lower() + first["msg"][1:])
+        raise UsageError("config_invalid", f"`{place}` is wrong: {said}", "correct that key") from None
+
+
+_SAID = {"path_type": "it must be a path", "model_type": "it must be a table", "dict_type": "it must be a table"}
+"""What pydantic would say in words of the code."""
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_nul, [*value, *value.values()]))
+    return any(map(_holds_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def _known(place: tuple[int | str, ...]) -> list[str]:
     """The keys that may stand at `place`."""
-    model: Any = Settings
+    return [name for name, _ in _fields(_model_at(place))]
+
+
+def _model_at(place: tuple[int | str, ...]) -> type[BaseModel]:
+    model: type[BaseModel] = Settings
     for part in place:
-        field = model.model_fields.get(part)
-        model = SourceSettings if field is None else field.annotation if isinstance(field.annotation, type) else SourceSettings
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            model = SourceSettings
-    return [name for name in model.model_fields if name != "folder"]
+        field = model.model_fields.get(str(part))
+        inner = _model_of(field.annotation) if field is not None else None
+        model = inner or SourceSettings  # below `sources` the names are the deployment's own
+    return model
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The table that stands behind a key, if one does; `X | None` is `X`."""
+    choices = (annotation, *get_args(annotation))
+    return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
+
+
+def _fields(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
+    return [(name, field) for name, field in model.model_fields.items() if name != "folder"]
+
+
+# --- the document -----------------------------------------------------------------------------------------------------
+
+
+def settings_markdown() -> str:
+    """deploy/configuration.md: every setting with its type, default and meaning. `python -m router.config` prints it."""
+    lines = [
+        "# Settings",
+        "",
+        f"`{FILE_NAME}`, typed and strict: an unknown key is an error that names the nearest known one. Paths are relative to",
+        "the file. What a security reviewer must approve is not here but in the policy folder (`policies/README.md`). The file is",
+        "named by `--config`, else by `POINTSMAN_CONFIG`, else it is the nearest one in the working folder or above.",
+        "Made from the code by `python -m router.config > deploy/configuration.md`.",
+    ]
+    for title, intro, model in _tables():
+        own = [(name, field) for name, field in _fields(model) if title or _model_of(field.annotation) is None]
+        lines += ["", f"## `[{title}]`" if title else "## At the top", "", f"{intro[:1].upper()}{intro[1:]}.", ""]
+        lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{name}` | {_type_words(field)} | {_default_words(field)} | {field.description} |" for name, field in own]
+    return "\n".join(lines) + "\n"
+
+
+def _tables() -> Iterator[tuple[str, str, type[BaseModel]]]:
+    yield "", "folders, and how long broken policies are borne", Settings
+    for name, field in _fields(Settings):
+        model = _model_of(field.annotation)
+        if model is None:
+            continue
+        title = "sources.NAME" if model is SourceSettings else name
+        yield title, str(field.description), model
+        for inner, part in _fields(model):
+            if deeper := _model_of(part.annotation):
+                yield f"{title}.{inner}", str(part.description), deeper
+
+
+def _type_words(field: FieldInfo) -> str:
+    model = _model_of(field.annotation)
+    if model is not None:
+        return "table"
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind in _TYPE_WORDS]
+    word = "list of text" if get_origin(field.annotation) is tuple else _TYPE_WORDS[kinds[0]]
+    return " ".join([word, *_bounds(field)])
+
+
+_TYPE_WORDS: Mapping[Any, str] = {Path: "path", str: "text", int: "whole number", float: "number"}
+
+
+def _bounds(field: FieldInfo) -> Iterator[str]:
+    for rule in field.metadata:
+        for name, word in (("ge", "from"), ("gt", "above"), ("le", "to")):
+            if (value := getattr(rule, name, None)) is not None:
+                yield f"{word} {value:g}"
+
+
+def _default_words(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is None or field.default == () or _model_of(field.annotation) is not None:
+        return ""
+    return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(settings_markdown())

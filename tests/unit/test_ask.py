@@ -340,7 +340,7 @@ def test_recheck_drops_and_next_moves_up(router, put):
     """Cedar in full stands behind the store's filter: what it denies is dropped and alarmed, and the next candidate moves up."""
     alarms = Alarms()
     answer = put(store=wide_open(router.line.store), alarm=alarms, k=9)
-    allowed = {document for document in ids(put(k=20))}
+    allowed = set(ids(put(k=20)))
     assert len(answer.passages) == 9
     assert set(ids(answer)) <= allowed
     assert [passage.rank for passage in answer.passages] == list(range(1, 10))
@@ -486,8 +486,7 @@ def test_askers_at_once_get_the_answers_they_get_alone(router):
 
     def work(person):
         try:
-            for _ in range(3):
-                together.append((person, world.bytes_of(ask_as(router, person, QUESTION))))
+            together.extend((person, world.bytes_of(ask_as(router, person, QUESTION))) for _ in range(3))
         except Exception as error:
             failures.append(error)
 
