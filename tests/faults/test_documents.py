@@ -1,0 +1,622 @@
+"""Bad documents and bad places: a clear reason each, nothing lost, nothing widened. One test for each line of the list."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import folder
+from connectors.folder import Folder, lower_pattern
+from router.domain import Entry, Rejected
+from router.errors import SourceError
+from router.ingest.blocks import Unreadable
+from router.ingest.detect import LIMITS, ParseLimits, read_document
+from router.ingest.parse import Parser
+from router.ingest.reconcile import verify_index
+from router.plain import NotPlain, parse_yaml
+from tests.ingest_world import RULES, World
+from tests.ole import ole_file
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[Parser]:
+    with Parser() as made:
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.write("labels.yaml", RULES)
+    made.write("good.md", "# Good\n\nStays where it is.\n")
+    return made
+
+
+def reason(parser: Parser, data: bytes, name: str) -> str:
+    with pytest.raises(Unreadable) as caught:
+        parser.parse(data, name)
+    return caught.value.reason
+
+
+def outcome(parser: Parser, data: bytes) -> str:
+    try:
+        parser.parse(data, "a.docx")
+    except Unreadable as failure:
+        return failure.reason
+    return "read"
+
+
+def zip_bytes(parts: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def docx_with(part: str, data: bytes) -> bytes:
+    """A sound DOCX with one part replaced or added."""
+    import docx
+
+    out = io.BytesIO()
+    document = docx.Document()
+    document.add_paragraph("Some text.")
+    document.save(out)
+    with zipfile.ZipFile(out) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    return zip_bytes({**parts, part: data})
+
+
+# --- the bytes --------------------------------------------------------------------------------------------------------
+
+
+def test_scan(parser: Parser) -> None:
+    from reportlab.pdfgen.canvas import Canvas
+
+    out = io.BytesIO()
+    canvas = Canvas(out)
+    for _ in range(3):
+        canvas.rect(50, 50, 400, 700, fill=1)
+        canvas.showPage()
+    canvas.save()
+    assert reason(parser, out.getvalue(), "scan.pdf") == "no_text_layer"
+
+
+def test_zero_bytes(parser: Parser) -> None:
+    for data in (b"", b" \n\t ", b"\0" * 100):
+        for name in ("a.md", "a.pdf", "a.docx", "a.csv", "a.py", "noext"):
+            assert reason(parser, data, name) == "empty"
+
+
+def test_not_utf8(parser: Parser) -> None:
+    assert (
+        parser.parse("Der Lüfter überhitzt, wenn er dauernd läuft.".encode("latin-1"), "a.txt")
+        .blocks[0]
+        .text.startswith("Der Lüfter")
+    )
+    assert reason(parser, bytes(range(256)) * 20, "a.txt") == "not_text"
+    assert reason(parser, b"\xff\xfe\x00\xd8\x00", "a.txt") == "not_text"  # half of a UTF-16 pair
+
+
+def test_fifty_megabytes_of_text(parser: Parser) -> None:
+    line = b"The drive belt is tightened to 12 Nm and marked with paint.\n"
+    began = time.monotonic()
+    assert reason(parser, line * (50_000_000 // len(line)), "big.txt") == "too_large"
+    assert reason(parser, b"x" * (LIMITS.file_bytes + 1), "bigger.txt") == "too_large"
+    assert time.monotonic() - began < 10
+    assert len(parser.parse(line * 60_000, "large.txt").blocks) == 1  # 3.6 MB are read
+
+
+def test_zip_bomb(parser: Parser) -> None:
+    assert reason(parser, docx_with("word/media/bomb.xml", b"\0" * 120_000_000), "bomb.docx") == "bomb"
+    assert reason(parser, docx_with("word/document.xml", b"<a>" + b" " * 90_000_000), "bomb.docx") == "bomb"
+    wide = (
+        b"<worksheet><sheetData>"
+        + b"".join(b'<row r="%d"><c r="XFD%d"><v>1</v></c></row>' % (n, n) for n in range(1, 3000))
+        + b"</sheetData></worksheet>"
+    )
+    assert reason(parser, xlsx_with_sheet(wide), "wide.xlsx") == "too_large"
+
+
+def xlsx_with_sheet(sheet: bytes) -> bytes:
+    import openpyxl
+
+    out = io.BytesIO()
+    openpyxl.Workbook().save(out)
+    with zipfile.ZipFile(out) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    space = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+    return zip_bytes({**parts, "xl/worksheets/sheet1.xml": sheet.replace(b"<worksheet>", space)})
+
+
+def test_a_header_that_lies_about_sizes(parser: Parser) -> None:
+    """The directory says small; what unpacks beyond it is never read."""
+    data = bytearray(docx_with("word/document.xml", b"<a>" + b"x" * 50_000 + b"</a>"))
+    at = data.rfind(b"word/document.xml") - 46
+    data[at + 24 : at + 28] = (10).to_bytes(4, "little")
+    assert reason(parser, bytes(data), "lies.docx") == "corrupt"
+
+
+EXTERNAL = (
+    b'<?xml version="1.0"?><!DOCTYPE w:document [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    b'<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>&x;</w:t></w:r></w:p></w:body></w:document>'
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_external_entity(parser: Parser, encoding: str) -> None:
+    text = EXTERNAL.decode().replace('version="1.0"', f'version="1.0" encoding="{encoding}"')
+    assert reason(parser, docx_with("word/document.xml", text.encode(encoding)), "x.docx") == "hostile_xml"
+    assert reason(parser, docx_with("docProps/core.xml", EXTERNAL), "x.docx") == "hostile_xml"
+
+
+def test_entities_in_html_are_not_fetched(parser: Parser) -> None:
+    data = b'<!DOCTYPE html [<!ENTITY x SYSTEM "file:///etc/passwd">]><html><body><p>before &x; after</p></body></html>'
+    assert "root:" not in str(parser.parse(data, "x.html"))
+
+
+def test_yaml_aliases(parser: Parser, world: World) -> None:
+    laughs = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+    for text in (
+        laughs,
+        "a: &a 1\n",
+        "a: 1\na: 2\n",
+        "? [1]\n: 2\n",
+        "[" * 3000,
+        "a: !!python/object/apply:os.getcwd []\n",
+        "a: \t- b\n",
+        "1: a\n",
+    ):
+        with pytest.raises(NotPlain):
+            parse_yaml(text)
+    assert reason(parser, f"---\n{laughs}---\n# T\n\nText.\n".encode(), "a.md") == "bad_front_matter"
+    world.write("labels.yaml", f"{laughs}rules: []\n")
+    report = world.index()
+    assert report.error is not None
+    assert report.error.code == "labels_invalid"
+
+
+def test_front_matter_that_cannot_be_read(parser: Parser) -> None:
+    """It may narrow who may see the text, so it is not skipped over."""
+    for front in ("groups: [corp:hr", "groups: a\ngroups: b", "groups: &x a"):
+        assert reason(parser, f"---\n{front}\n---\n# T\n\nText.\n".encode(), "a.md") == "bad_front_matter"
+
+
+def test_encrypted(parser: Parser) -> None:
+    from reportlab.lib.pdfencrypt import StandardEncryption
+    from reportlab.pdfgen.canvas import Canvas
+
+    out = io.BytesIO()
+    canvas = Canvas(out, encrypt=StandardEncryption("secret"))
+    canvas.drawString(50, 700, "Nobody reads this line without the word")
+    canvas.save()
+    assert reason(parser, out.getvalue(), "a.pdf") == "encrypted"
+    assert reason(parser, ole_file({"EncryptedPackage": b"x", "EncryptionInfo": b"y"}), "a.docx") == "encrypted"
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.pptx", "a.xlsx", "a.msg", "a.xls", "a.eml", "a.ipynb"])
+def test_truncated(parser: Parser, name: str) -> None:
+    starts = {
+        "a.pdf": b"%PDF-1.7\n",
+        "a.msg": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "a.xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "a.eml": b"\0",
+        "a.ipynb": b"{",
+    }
+    data = starts.get(name, b"PK\x03\x04") + b"\x01garbage" * 50
+    assert reason(parser, data, name) in {"corrupt", "not_text"}
+
+
+def test_cut_documents_never_kill_the_parser(parser: Parser) -> None:
+    """A sound document cut and scratched anywhere: read, or refused with a reason that is not the parser's own end."""
+    import docx
+
+    out = io.BytesIO()
+    document = docx.Document()
+    for number in range(20):
+        document.add_paragraph(f"Paragraph {number}")
+    document.save(out)
+    sound, dice = out.getvalue(), random.Random(7)
+    for _ in range(60):
+        data = bytearray(sound[: dice.randrange(len(sound))])
+        for _ in range(5):
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        assert outcome(parser, bytes(data)) in {"read", "corrupt", "empty", "not_text", "unsupported", "bomb", "encrypted"}
+
+
+def test_programs_and_pictures(parser: Parser) -> None:
+    for data in (b"\x7fELF" + bytes(100), b"\x89PNG\r\n", b"GIF89a..", b"MZ" + bytes(90), zip_bytes({"a.txt": b"x"})):
+        assert reason(parser, data, "a.md") == "unsupported"
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def test_parser_that_hangs(world: World) -> None:
+    world.write("slow.md", "word another word\n\n" * 200_000)
+    world.write("zz.md", "# Last\n\nStill read.\n")
+    report = world.index(limits=ParseLimits(seconds=0.15))
+    assert world.failed(report) == {"slow.md": "timeout"}
+    assert world.ids() == ["good.md", "zz.md"]
+
+
+def test_parser_out_of_memory(world: World) -> None:
+    world.write("fat.md", "word another word\n\n" * 250_000)
+    world.write("zz.md", "# Last\n\nStill read.\n")
+    report = world.index(limits=ParseLimits(memory_bytes=virtual_bytes() + 60_000_000))
+    assert world.failed(report) == {"fat.md": "memory"}
+    assert world.ids() == ["good.md", "zz.md"]
+
+
+def virtual_bytes() -> int:
+    """Address space of an idle parser process."""
+    with Parser() as parser:
+        parser.parse(b"Some text.\n", "a.txt")
+        text = Path(f"/proc/{parser._process.pid}/statm").read_text(encoding="ascii")
+    return int(text.split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_parser_that_crashes() -> None:
+    with Parser() as parser:
+        parser.parse(b"Some text.\n", "a.txt")
+        for number, expected in ((signal.SIGSEGV, "crashed"), (signal.SIGKILL, "memory"), (signal.SIGALRM, "timeout")):
+            parser.start(b"word word\n\n" * 300_000, "a.md")
+            os.kill(parser._process.pid, number)
+            with pytest.raises(Unreadable) as caught:
+                parser.result()
+            assert caught.value.reason == expected
+            assert parser.parse(b"Some text.\n", "a.txt").blocks[0].text == "Some text."
+
+
+def test_failures_that_may_pass_are_tried_again(world: World) -> None:
+    world.write("slow.md", "word another word\n\n" * 100_000)
+    assert world.failed(world.index(limits=ParseLimits(seconds=0.05)))["slow.md"] == "timeout"
+    world.write("slow.md", "# Quick now\n\nText.\n")
+    assert world.index().failures == []
+
+
+# --- the place --------------------------------------------------------------------------------------------------------
+
+
+def listed(path: Path) -> tuple[list[str], dict[str, str]]:
+    items = list(Folder(path).entries())
+    return [item.key for item in items if isinstance(item, Entry)], {
+        item.key: item.reason for item in items if isinstance(item, Rejected)
+    }
+
+
+def test_symlink_out_of_the_folder(world: World) -> None:
+    secret = world.root / "secret.md"
+    secret.write_text("# Secret\n\nOf somebody else.\n")
+    (world.root / "elsewhere").mkdir()
+    (world.root / "elsewhere/x.md").write_text("# X\n\nOf somebody else.\n")
+    (world.docs / "out.md").symlink_to(secret)
+    (world.docs / "outside").symlink_to(world.root / "elsewhere")
+    (world.docs / "inside.md").symlink_to(world.docs / "good.md")
+    (world.docs / "sub").mkdir()
+    (world.docs / "sub/circle").symlink_to(world.docs)
+    (world.docs / "dangling.md").symlink_to(world.docs / "nothing")
+    report = world.index()
+    assert world.failed(report) == {
+        "dangling.md": "unreadable",
+        "out.md": "link_out_of_source",
+        "outside": "link_out_of_source",
+        "sub/circle": "link_in_a_circle",
+    }
+    assert world.ids() == ["good.md", "inside.md"]
+
+
+def test_a_file_becomes_a_link_out_of_the_folder(world: World) -> None:
+    """Between the list and the read, and after it was indexed."""
+    world.index()
+    source = Folder(world.docs)
+    (entry,) = [item for item in source.entries() if isinstance(item, Entry)]
+    secret = world.root / "secret.md"
+    secret.write_text("# Secret\n\nOf somebody else.\n")
+    (world.docs / "good.md").unlink()
+    (world.docs / "good.md").symlink_to(secret)
+    with pytest.raises(SourceError, match="gone"):
+        source.read(entry)
+    world.index()
+    assert world.ids() == []
+
+
+def test_a_pipe_in_a_files_place_does_not_hang(world: World) -> None:
+    source = Folder(world.docs)
+    (entry,) = [item for item in source.entries() if isinstance(item, Entry)]
+    (world.docs / "good.md").unlink()
+    os.mkfifo(world.docs / "good.md")
+    with pytest.raises(SourceError, match="gone"):
+        source.read(entry)
+    assert listed(world.docs) == ([], {"good.md": "not_a_file", "labels.yaml": "rule_matches_nothing"})
+
+
+def test_hidden_files_labels_and_sidecars_are_no_documents(world: World) -> None:
+    world.write(".secret.md", "x")
+    world.write(".git/config.md", "x")
+    world.write("good.md.labels.yaml", "groups: [corp:hr]")
+    world.write("orphan.labels.yaml", "groups: [corp:hr]")
+    world.write("sub/labels.yaml", "not: the labels")
+    assert listed(world.docs)[0] == ["good.md", "orphan.labels.yaml", "sub/labels.yaml"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'it\'s "quoted".md',
+        "new\nline.md",
+        "\x1b[31mred.md",
+        "back\\slash.md",
+        "größe 契約.md",
+        "a;rm -rf.md",
+        "%s%d.md",
+        "*?.md",
+        "\u202egpj.md",
+    ],
+)
+def test_names(world: World, name: str) -> None:
+    world.write(f"sub/{name}", "Some text without a title\n")
+    assert world.index().failures == []
+    assert f"sub/{name}" in world.ids()
+    (stored,) = world.load(f"docs/sub/{name}#0")
+    assert stored.chunk.title.isprintable()
+    assert stored.chunk.uri.startswith("file:///")
+    assert stored.chunk.uri.isascii()
+    assert stored.chunk.uri.isprintable()
+    assert world.index().unchanged == 2
+
+
+def test_name_that_is_no_text(world: World) -> None:
+    with open(os.fsencode(world.docs) + b"/bad\xff.md", "wb") as file:
+        file.write(b"# T\n\nText.\n")
+    report = world.index()
+    (failure,) = report.failures
+    assert failure.reason == "name_not_text"
+    assert failure.key.isprintable()
+    assert world.ids() == ["good.md"]
+
+
+def test_file_that_changes_while_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays as it was indexed, is reported, and the next run takes it."""
+    world.index()
+    path = world.docs / "good.md"
+    real, changes = os.fstat, [0]
+
+    def changing(handle: int) -> os.stat_result:
+        changes[0] += 1
+        with path.open("a") as file:
+            file.write("More.\n")
+        return real(handle)
+
+    world.write("good.md", "# Good\n\nNow other.\n", old=False)
+    monkeypatch.setattr(folder.os, "fstat", changing)
+    report = world.index()
+    monkeypatch.undo()
+    assert world.failed(report) == {"good.md": "changed_while_read"}
+    assert changes[0] == 4  # read twice
+    assert world.text("good.md") == "Stays where it is."
+    assert world.index().indexed == 1
+    assert world.text("good.md").count("More.") == 4
+
+
+def test_file_that_is_written_all_the_time(world: World) -> None:
+    """No torn text: each indexed version is one that was written as a whole."""
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            beside = world.root / "beside"
+            beside.write_text(f"# N{number}\n\n" + f"number {number}\n" * 200)
+            beside.replace(world.docs / "busy.md")
+            time.sleep(0.002)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(8):
+            world.index()
+            if "busy.md" in world.ids():
+                assert len(set(world.text("busy.md").split("number ")[1].split("\n")[:1])) == 1
+                numbers = {line for line in world.text("busy.md").split("\n") if line.startswith("number ")}
+                assert len(numbers) == 1
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_unreadable_folder(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a list would read as deletions."""
+    world.write("sub/x.md", "# X\n\nText.\n")
+    world.index()
+    real = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(folder.os, "scandir", refuse)
+    report = world.index()
+    assert report.error is not None
+    assert report.error.code == "source_unreadable"
+    assert world.ids() == ["good.md", "sub/x.md"]
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_front_matter_that_claims_another_tenant(world: World) -> None:
+    world.write("t.md", "---\ntenant: contoso\n---\n# T\n\nText.\n")
+    assert world.failed(world.index()) == {"t.md": "other_tenant"}
+    assert world.ids() == ["good.md"]
+
+
+def test_wider_groups(world: World) -> None:
+    world.write("labels.yaml", "rules:\n  - { match: '**', groups: [corp:hr], sensitivity: confidential }\n")
+    world.write("w.md", "---\ngroups: [corp:all, corp:hr, other:everybody]\nsensitivity: public\n---\n# W\n\nText.\n")
+    report = world.index()
+    assert world.labels()["w.md"]["groups"] == frozenset({"corp:hr"})
+    assert world.labels()["w.md"]["sensitivity"] == 2
+    assert [note.key for note in report.notes] == ["w.md"]
+
+
+def test_supersedes_somebody_elses_page(world: World) -> None:
+    rules = "  - { match: 'hr/**', owner: hr }\n  - { match: 'it/**', owner: it }\n"
+    world.write("labels.yaml", RULES + rules)
+    world.write("hr/v1.md", "# Leave\n\nOld.\n")
+    world.write("hr/v2.md", "---\nsupersedes: hr/v1.md\n---\n# Leave\n\nNew.\n")
+    world.write("hr/v3.md", "---\nsupersedes: docs/hr/v2.md\n---\n# Leave\n\nNewer.\n")
+    world.write("it/evil.md", "---\nsupersedes: hr/v2.md\n---\n# Leave\n\nEvil.\n")
+    world.write("it/other.md", "---\nsupersedes: payroll/secret.md\n---\n# Leave\n\nEvil.\n")
+    world.write("it/self.md", "---\nsupersedes: it/self.md\n---\n# Leave\n\nEvil.\n")
+    report = world.index()
+    found = {key: world.load(f"docs/{key}#0")[0].chunk.meta.get("supersedes") for key in world.ids()}
+    assert {key: value for key, value in found.items() if value} == {"hr/v2.md": "docs/hr/v1.md", "hr/v3.md": "docs/hr/v2.md"}
+    assert [note.key for note in report.notes if note.reason == "supersedes_dropped"] == [
+        "it/evil.md",
+        "it/other.md",
+        "it/self.md",
+    ]
+
+
+def test_duplicates(world: World) -> None:
+    """The same bytes under other labels are another document with its own labels."""
+    world.write("labels.yaml", RULES + "  - { match: 'hr/**', groups: [corp:hr] }\n")
+    world.write("hr/good.md", (world.docs / "good.md").read_bytes())
+    world.index()
+    assert world.labels()["hr/good.md"]["groups"] == frozenset({"corp:hr"})
+    assert world.labels()["good.md"]["groups"] == frozenset({"corp:all", "corp:hr"})
+
+
+@pytest.mark.parametrize("pattern", ["[ab]*.md", "{a,b}.md", "/abs/**", "!secret/**", "a**b", "**b", "hr//x", "a\\"])
+def test_pattern_not_understood(world: World, pattern: str) -> None:
+    assert lower_pattern(pattern) is None
+    world.index()
+    world.write("labels.yaml", RULES + f"  - {{ match: '{pattern}', groups: [corp:hr] }}\n")
+    report = world.index()
+    assert report.error is not None
+    assert report.error.code == "labels_invalid"
+    assert world.ids() == ["good.md"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("**", ["a", "a/b", "a\nb"], []),
+        ("hr/**", ["hr/a", "hr/a/b"], ["hr", "hrx/a", "x/hr/a"]),
+        ("**/x.md", ["x.md", "a/x.md", "a/b/x.md"], ["yx.md", "a/yx.md"]),
+        ("*/service/**", ["cx/service/a"], ["service/a", "a/b/service/c"]),
+        ("20*/*.md", ["2024/a.md"], ["2024/a/b.md", "1999/a.md"]),
+        ("a?c", ["abc"], ["ac", "a/c", "abbc"]),
+        ("a\\[1\\].md", ["a[1].md"], ["a1.md"]),
+        ("a.md", ["a.md"], ["axmd", "a.md.md"]),
+    ],
+)
+def test_patterns(pattern: str, matching: list[str], other: list[str]) -> None:
+    compiled = lower_pattern(pattern)
+    assert compiled is not None
+    assert all(compiled.fullmatch(key) for key in matching)
+    assert not any(compiled.fullmatch(key) for key in other)
+
+
+def test_rule_that_matches_nothing_is_said(world: World) -> None:
+    world.write("labels.yaml", RULES + "  - { match: 'HR/**', groups: [corp:hr] }\n  - { match: 'gone.md', groups: [corp:hr] }\n")
+    assert [note.detail for note in world.index().notes] == ["rule 2 matches no document", "rule 3 matches no document"]
+
+
+@pytest.mark.parametrize(
+    "text", ["- a\n", "rules: 5\n", "rules: [5]\n", "rules: [{groups: [x]}]\n", "rules: []\nmore: 1\n", "\xff"]
+)
+def test_labels_of_another_shape(world: World, text: str) -> None:
+    world.write("labels.yaml", text.encode("latin-1"))
+    report = world.index()
+    assert report.error is not None
+    assert report.error.code in {"labels_invalid", "labels_unreadable"}
+
+
+@pytest.mark.parametrize(
+    "sidecar", [b"groups: [corp:hr", b"- a", b"\xff", b"groups: &x [corp:hr]", b"tenant: contoso", b"groups: 7"]
+)
+def test_sidecar_that_cannot_be_read(world: World, sidecar: bytes) -> None:
+    world.index()
+    world.write("good.md.labels.yaml", sidecar)
+    assert set(world.failed(world.index())) == {"good.md"}
+    assert world.ids() == []
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+
+INDEXER = """
+import os, sys
+from pathlib import Path
+from tests.ingest_world import World
+from router.ingest import build
+build.BATCH_DOCUMENTS = 3
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        World(Path(sys.argv[1])).index(full=line.strip() == "full")
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
+
+
+def test_kill_nine_while_indexing(world: World) -> None:
+    """Twenty rounds: no torn document in the store, and the run after the last finishes."""
+    dice = random.Random(11)
+    for number in range(40):
+        world.write(f"d{number:02}.md", f"# Title {number}\n\n" + f"Version 0 of {number}. " * 60)
+    command = [sys.executable, "-c", INDEXER, str(world.root)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True
+    ) as indexer:
+        assert indexer.stdin is not None
+        assert indexer.stdout is not None
+        for round_number in range(20):
+            print("full" if round_number % 5 == 4 else "", file=indexer.stdin, flush=True)
+            child = int(indexer.stdout.readline())
+            time.sleep(dice.uniform(0.2, 0.9))
+            os.kill(child, signal.SIGKILL)  # it is reaped when the next round is asked for
+            if world.store.generation("fabrikam"):
+                assert world.store.verify("fabrikam") == []
+                check_whole(world)
+            number = dice.randrange(40)
+            world.write(f"d{number:02}.md", f"# Title {number}\n\n" + f"Version {round_number + 1} of {number}. " * 60, old=False)
+        indexer.stdin.close()
+    world.index()
+    assert len(world.ids()) == 41
+    assert verify_index(world.jobs(), world.workshop()) == []
+    assert world.index().unchanged == 41
+    for number in range(40):
+        written = (world.docs / f"d{number:02}.md").read_text().split("\n")[2].split(". ")[0]
+        assert world.text(f"d{number:02}.md").split(". ")[0] == written
+
+
+def check_whole(world: World) -> None:
+    """Every document in the store has all of its chunks, of one version."""
+    for key in world.ids():
+        text = world.text(key)
+        versions = {part.split(" of")[0] for part in text.split("Version ")[1:]}
+        assert len(versions) <= 1, (key, versions)
+
+
+def test_nothing_is_read_outside_the_limits_by_default() -> None:
+    """The limits stand in one place and are what the design says."""
+    assert (LIMITS.unpacked_bytes, LIMITS.unpacked_ratio, LIMITS.seconds) == (100 * 1024 * 1024, 100, 30.0)
+    with pytest.raises(Unreadable, match="too_large"):
+        read_document(b"a " * 100, "a.txt", ParseLimits(text_chars=100))

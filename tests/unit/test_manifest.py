@@ -1,0 +1,134 @@
+"""The manifest: whole writes, one writer, schemas it knows; SQLite here, PostgreSQL where one is given."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connectors.manifest import SCHEMA, SqlManifest, open_manifest
+from router.domain import IndexRun, ManifestRow
+from router.errors import SourceError
+
+POSTGRES = os.environ.get("POINTSMAN_TEST_POSTGRES", "")
+
+
+@pytest.fixture(params=["sqlite", *(["postgresql"] if POSTGRES else [])])
+def manifest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlManifest]:
+    made = open_manifest(POSTGRES if request.param == "postgresql" else f"sqlite:///{tmp_path}/m.sqlite")
+    yield made
+    made.keep("t", [])
+    made.close()
+
+
+def row(key: str, **changes: object) -> ManifestRow:
+    return replace(ManifestRow("t", "g-1", "docs", key, "indexed", "f", "h", None, 2, "d", "{}", "m", "1", "", "", 5), **changes)
+
+
+def test_rows_come_back_as_they_were(manifest: SqlManifest) -> None:
+    hostile = ["a'b", 'a"b', "a\nb", "a;b--", "größe/契約", "\u202eabc", "a" * 3000, "%_*"]
+    rows = [row(key, version=None if at % 2 else "v1", narrowing='{"groups":["x"]}') for at, key in enumerate(hostile)]
+    manifest.write(rows)
+    assert manifest.rows("t", "g-1") == sorted(rows, key=lambda item: item.key)
+    assert manifest.rows("t", "g-1", source="other") == []
+    assert manifest.rows("T", "g-1") == []
+
+
+def test_write_replaces(manifest: SqlManifest) -> None:
+    manifest.write([row("a"), row("b")])
+    manifest.write([row("a", state="failed", reason="corrupt")])
+    assert [(item.key, item.state) for item in manifest.rows("t", "g-1")] == [("a", "failed"), ("b", "indexed")]
+    manifest.remove([row("a")])
+    assert [item.key for item in manifest.rows("t", "g-1")] == ["b"]
+    manifest.write([])
+    manifest.remove([])
+
+
+def test_many_rows(manifest: SqlManifest) -> None:
+    rows = [row(f"k{at:05}") for at in range(2_500)]
+    manifest.write(rows)
+    assert manifest.rows("t", "g-1") == rows
+
+
+def test_write_is_all_or_nothing(manifest: SqlManifest) -> None:
+    good = [row(f"k{at}") for at in range(700)]
+    bad = replace(good[0], key="bad", fingerprint=None)  # type: ignore[arg-type]
+    with pytest.raises(SourceError):
+        manifest.write([*good, bad])
+    assert manifest.rows("t", "g-1") == []
+
+
+def test_generations(manifest: SqlManifest) -> None:
+    manifest.write([row("a"), row("b", source="other"), row("c", tenant="u")])
+    manifest.copy("t", old="g-1", new="g-2", sources=["other"])
+    assert [item.key for item in manifest.rows("t", "g-2")] == ["b"]
+    assert manifest.generations("t") == ["g-1", "g-2"]
+    manifest.keep("t", ["g-2"])
+    assert manifest.generations("t") == ["g-2"]
+    assert [item.key for item in manifest.rows("u", "g-1")] == ["c"]
+    manifest.keep("u", [])
+
+
+def test_buried(manifest: SqlManifest) -> None:
+    manifest.bury("t", "docs", "abc", at_us=1)
+    manifest.bury("t", "docs", "abc", at_us=2)
+    assert manifest.buried("t", "docs") == frozenset({"abc"})
+    assert manifest.buried("t", "other") == frozenset()
+
+
+def test_runs(manifest: SqlManifest) -> None:
+    for number in range(5):
+        manifest.note_run(IndexRun(f"r{number}", number, number + 1, "done", {"indexed": number}))
+    assert [run.run_id for run in manifest.runs(limit=2)] == ["r4", "r3"]
+    assert manifest.runs(limit=1)[0].summary == {"indexed": 4}
+
+
+def test_second_holder_is_refused(tmp_path: Path) -> None:
+    first, second = (open_manifest(f"sqlite:///{tmp_path}/m.sqlite") for _ in range(2))
+    with first.exclusive(), pytest.raises(SourceError, match="index_busy") as caught, second.exclusive():
+        pass
+    assert caught.value.retryable
+    with second.exclusive():
+        pass
+
+
+def test_killed_holder_lets_go(tmp_path: Path) -> None:
+    code = (
+        "import os,sys\nfrom connectors.manifest import open_manifest\n"
+        "with open_manifest(sys.argv[1]).exclusive():\n    os.kill(os.getpid(), 9)\n"
+    )
+    url = f"sqlite:///{tmp_path}/m.sqlite"
+    assert subprocess.run([sys.executable, "-c", code, url], check=False).returncode == -9
+    with open_manifest(url).exclusive():
+        pass
+
+
+def test_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlite"
+    open_manifest(f"sqlite:///{path}").close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE manifest_about SET value = ?", (str(SCHEMA + 1),))
+    with pytest.raises(SourceError, match="manifest_newer"):
+        open_manifest(f"sqlite:///{path}")
+
+
+def test_no_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "m.sqlite").write_bytes(b"this is no database, whatever its name says" * 100)
+    with pytest.raises(SourceError) as caught:
+        open_manifest(f"sqlite:///{tmp_path}/m.sqlite")
+    assert "sqlite3" not in str(caught.value).lower()
+    with pytest.raises(SourceError, match="manifest_url"):
+        open_manifest("what is this")
+
+
+def test_rollback_journal(tmp_path: Path) -> None:
+    open_manifest(f"sqlite:///{tmp_path}/m.sqlite").write([row("a")])
+    with sqlite3.connect(tmp_path / "m.sqlite") as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert not list(tmp_path.glob("*-wal"))
