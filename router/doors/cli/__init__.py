@@ -3,6 +3,8 @@ when it runs, so that `pointsman --help` costs what Typer costs."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,9 +32,11 @@ class _DefaultGroup(TyperGroup):
     """`pointsman index [SOURCE…]` beside `pointsman index status`: what is no command's name goes to `run`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names = [arg for arg in args if not arg.startswith("-")]
-        if "--help" not in args[:1] and (not names or names[0] not in self.commands):
-            args = ["run", *args]
+        at = 0
+        while at < len(args) and args[at].partition("=")[0] in ("--json", "--config"):
+            at += 2 if args[at] == "--config" else 1
+        if args[at : at + 1] != ["--help"] and (at >= len(args) or args[at] not in self.commands):
+            args = [*args[:at], "run", *args[at:]]
         return super().parse_args(ctx, args)
 
 
@@ -46,7 +50,9 @@ app = typer.Typer(
     help="Pointsman: a governed-retrieval router. It returns evidence that the caller may see, with a receipt.", **_PLAIN
 )
 index_app = typer.Typer(
-    help="Bring documents up to date (default), show, check or erase.", cls=_DefaultGroup, **{**_PLAIN, "no_args_is_help": False}
+    help="Bring documents up to date (`index run`, the default), show, check or erase. Example: pointsman index",
+    cls=_DefaultGroup,
+    **{**_PLAIN, "no_args_is_help": False},
 )
 policies_app = typer.Typer(help="Check and test the policy folder.", **_PLAIN)
 eval_app = typer.Typer(help="Measure on anybody's data.", **_PLAIN)
@@ -58,12 +64,17 @@ app.add_typer(log_app, name="log")
 
 
 @app.callback()
+@index_app.callback()
+@policies_app.callback()
+@eval_app.callback()
+@log_app.callback()
 def root(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
-    ctx.obj = {"json": json, "config": config}
+    outer: dict[str, Any] = ctx.find_object(dict) or {}
+    ctx.obj = {"json": json or outer.get("json"), "config": config or outer.get("config")}
 
 
 def _options(ctx: typer.Context, json: bool, config: Path | None) -> dict[str, Any]:
-    """Both flags are taken before or after the command's name."""
+    """Both flags are taken before, between and after the words of a command's name."""
     outer: dict[str, Any] = ctx.find_object(dict) or {}
     _FLAGS["json"] = json = json or bool(outer.get("json"))
     return {"as_json": json, "config": config or outer.get("config")}
@@ -318,6 +329,7 @@ def _run(args: list[str]) -> int:
     _FLAGS["json"] = "--json" in (args[: args.index("--")] if "--" in args else args)
     try:
         code = app(args, standalone_mode=False, prog_name="pointsman")
+        sys.stdout.flush()
     except PointsmanError as error:
         return _fail(error)
     except TyperException as error:
@@ -325,8 +337,15 @@ def _run(args: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _fail(_interrupted(), INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        return _unread()
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # how Typer and Rich end when nobody reads
+            return _unread()
+        raise
+    except Exception as error:  # noqa: BLE001 (the shape of a failure is promised for every failure)
+        return _fault(error)
+    if code == INTERRUPTED:  # Typer turns Ctrl-C into this
+        return _fail(_interrupted(), INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
@@ -334,8 +353,9 @@ def _misused(error: TyperException) -> int:
     """A wrong flag or command: as Typer shows it (help, where nothing was named), or in our shape as JSON."""
     show = getattr(error, "show", None)
     if show is None or _FLAGS["json"]:
-        message = error.format_message().strip().splitlines() or ["wrong usage"]
-        return _fail(UsageError("usage", _lower(message[0]), "see --help"))
+        said = (error.format_message().strip().splitlines() or ["wrong usage"])[0]
+        message = "the command is not complete" if said.startswith("Usage:") else _lower(said)  # it would print its help
+        return _fail(UsageError("usage", message, "see --help"))
     show()
     return UsageError.exit_code
 
@@ -345,6 +365,23 @@ def _fail(error: PointsmanError, code: int | None = None) -> int:
 
     print_error(error, as_json=_FLAGS["json"])
     return error.exit_code if code is None else code
+
+
+def _unread() -> int:
+    """Whoever read standard output has gone: end as other programs do then, which is neither done nor a finding."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)  # else the last flush fails aloud
+    return 128 + signal.SIGPIPE
+
+
+def _fault(error: Exception) -> int:
+    """What nobody foresaw: its trace on standard error, where the operator is, and the promised shape."""
+    import traceback
+
+    from router.errors import SourceError
+
+    traceback.print_exception(error)
+    name = type(error).__name__
+    return _fail(SourceError("fault", f"a fault in Pointsman (`{name}`)", "report it with what stands on standard error"))
 
 
 def _interrupted() -> PointsmanError:
