@@ -5,8 +5,11 @@ label and not per chunk, and the statistics of BM25 (count, document frequency, 
 filter admits: a chunk that the caller may not see moves no score (tests/conformance/test_doc_store.py::
 test_hidden_chunks_change_nothing). BM25 after Robertson et al. 1994 with k1 1.2, b 0.75 and Lucene's idf.
 
-INVARIANT: every read carries a filter, lowered to SQL with bound values; nothing is filtered after top-k.
-INVARIANT: a partition's file says whose it is, and that is compared on every open (…::test_foreign_partition_is_refused).
+INVARIANT: every read carries a filter, lowered to SQL with bound values; nothing is filtered after top-k
+(tests/conformance/test_doc_store.py::test_filter_comes_before_top_k).
+INVARIANT: a partition's file says whose it is, and that is compared in every snapshot (…::test_foreign_partition_is_refused).
+INVARIANT: labels are read under the schema of the caller's policy, also where the file was written under another one: a label
+that does not fit it admits nobody (…::test_schema_changes_between_runs).
 INVARIANT: each write is one transaction; readers see all of it or none (tests/faults/test_store.py).
 
 This file is above 600 lines because schema, lowering, reading and writing share one layout and change together.
@@ -19,9 +22,12 @@ import functools
 import hashlib
 import importlib.util
 import json
+import math
 import os
+import re
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +47,7 @@ from router.domain import (
     Search,
     Span,
     Stored,
+    label_digest,
 )
 from router.errors import SourceError
 from router.filters import (
@@ -64,6 +71,7 @@ from router.filters import (
     Within,
     check,
     check_text,
+    fits,
     like,
 )
 from router.lexicon import STOP_WORDS, expand
@@ -72,6 +80,8 @@ from router.ports import DocumentInfo
 SCHEMA = 1
 OLDEST_SQLITE = (3, 51, 3)  # before it, two connections in WAL mode could corrupt a file
 BUSY_S = 20.0
+_GENERATION = re.compile(r"g-\d{6,}")
+_COPY = ".copy"
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 _MOST_TERMS = 256
 
@@ -105,7 +115,7 @@ CREATE TRIGGER cn_move AFTER UPDATE OF lid ON cn BEGIN
 
 # The tested statement of the design: count per (term, chunk) first, then apply the filter; ties by chunk id, never by
 # rowid, which changes on a rebuild. `{where}` is the lowered filter over one label row `c`.
-_OK = "ok AS MATERIALIZED (SELECT c.lid lid, c.n n, c.s s FROM label c WHERE c.n > 0 AND {where})"
+_OK = "ok AS MATERIALIZED (SELECT c.lid lid, c.n n, c.s s FROM label c WHERE {where})"
 _LEXICAL = """
 st AS MATERIALIZED (SELECT coalesce(sum(n), 0) n, max(1.0, 1.0 * sum(s) / max(1, sum(n))) a FROM ok),
 raw AS (SELECT q.value t, v.doc rid, count(*) f FROM json_each(:terms) q CROSS JOIN temp.fv v ON v.term = q.value GROUP BY 1, 2),
@@ -120,7 +130,7 @@ st AS MATERIALIZED (SELECT coalesce(sum(n), 0) n FROM ok),
 scored(rid, s) AS MATERIALIZED (SELECT 0, 0.0 WHERE 0),
 lex(rid) AS MATERIALIZED (SELECT 0 WHERE 0)"""
 _DENSE = """
-den AS MATERIALIZED (SELECT k.rid rid, vec_distance_cosine(e.v, :vector) d FROM cn k CROSS JOIN emb e ON e.rid = k.rid
+den AS MATERIALIZED (SELECT k.rid rid, coalesce(vec_distance_cosine(e.v, :vector), 1.0) d FROM cn k CROSS JOIN emb e ON e.rid = k.rid
   WHERE k.lid IN (SELECT lid FROM ok) ORDER BY d, k.id LIMIT :limit)"""
 _NO_DENSE = """
 den(rid, d) AS MATERIALIZED (SELECT 0, 0.0 WHERE 0)"""
@@ -144,24 +154,31 @@ def partition_name(tenant: str) -> str:
 # --- lowering ---------------------------------------------------------------------------------------------------------
 
 
-def lower_filter(f: Filter, fields: Mapping[str, Field], present: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """SQL over one row `c` of `label`, with bound values `:f0`, `:f1`… A scalar column that this file lacks is absent."""
+def lower_filter(f: Filter, fields: Mapping[str, Field], *, from_json: bool = False) -> tuple[str, dict[str, Any]]:
+    """SQL over one row `c` of `label`, with bound values `:f0`, `:f1`…
+
+    `from_json` reads attributes from the label's JSON instead of its columns: slower, and right under any schema.
+    """
     values: dict[str, Any] = {}
-    return _lower(f, fields, present, values), values
+    return _lower(f, fields, values, from_json=from_json), values
 
 
-def _lower(f: Filter, fields: Mapping[str, Field], present: frozenset[str], values: dict[str, Any]) -> str:
+def _lower(f: Filter, fields: Mapping[str, Field], values: dict[str, Any], *, from_json: bool) -> str:
     def bind(value: Any) -> str:
         name = f"f{len(values)}"
         values[name] = value
         return f":{name}"
 
     def column(name: str) -> str:
-        spelled = _column(name, fields[name])
-        return f'c."{spelled}"' if spelled in present else "NULL"
+        if from_json and name != SOURCE_FIELD:
+            return f"pointsman_attribute(c.json, {bind(name)}, {bind(fields[name].kind)})"
+        return f'c."{_column(name, fields[name])}"'
 
     def member(name: str) -> str:
         return f"EXISTS (SELECT 1 FROM label_set m WHERE m.lid = c.lid AND m.field = {bind(name)} AND m.value"
+
+    def below(items: tuple[Filter, ...]) -> list[str]:
+        return [_lower(item, fields, values, from_json=from_json) for item in items]
 
     match f:
         case Always():
@@ -169,11 +186,11 @@ def _lower(f: Filter, fields: Mapping[str, Field], present: frozenset[str], valu
         case Never():
             return "0"
         case And(items):
-            return _balanced("AND", [_lower(item, fields, present, values) for item in items]) if items else "1"
+            return _balanced("AND", below(items)) if items else "1"
         case Or(items):
-            return _balanced("OR", [_lower(item, fields, present, values) for item in items]) if items else "0"
+            return _balanced("OR", below(items)) if items else "0"
         case Not(item):
-            return f"(({_lower(item, fields, present, values)}) IS NOT TRUE)"
+            return f"(({below((item,))[0]}) IS NOT TRUE)"
         case Has(name):
             return "1" if fields[name].kind == "set" else f"{column(name)} IS NOT NULL"
         case Eq(name, value):
@@ -204,9 +221,15 @@ def _balanced(joint: str, terms: list[str]) -> str:
     return f"({_balanced(joint, terms[:middle])} {joint} {_balanced(joint, terms[middle:])})"
 
 
+_PLAIN_NAME = re.compile(r"[a-z0-9_]+")
+
+
 def _column(name: str, spec: Field) -> str:
-    """The type is part of the column's name: an attribute that changes its type starts absent, never misread."""
-    return f"{spec.kind[0]}_" + name.replace('"', '""')
+    """The type is part of the column's name, so that no value is read as another type's; SQLite folds the case of names,
+    attributes do not, so all but the plainest are written in hex."""
+    if name == SOURCE_FIELD or _PLAIN_NAME.fullmatch(name):
+        return f"{spec.kind[0]}_{name}"
+    return f"{spec.kind[0]}x_{name.encode('utf-8', 'surrogatepass').hex()}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -216,6 +239,19 @@ def _parts(pattern: str) -> tuple[str, ...]:
 
 def _like(value: Any, pattern: Any) -> bool | None:
     return None if value is None else like(value, _parts(pattern))
+
+
+@functools.lru_cache(maxsize=4096)
+def _labels_of(text: str) -> Labels:
+    return _labels_from(text)
+
+
+def _attribute(text: Any, name: Any, kind: Any) -> str | int | None:
+    value = _labels_of(text).get(name)
+    return value if type(value) in _SCALARS[kind] else None  # type: ignore[return-value]
+
+
+_SCALARS: Mapping[str, tuple[type, ...]] = {"string": (str,), "long": (int,), "bool": (bool,), "set": ()}
 
 
 # --- labels and rows --------------------------------------------------------------------------------------------------
@@ -230,8 +266,27 @@ def _labels_from(text: str) -> Labels:
     return {name: frozenset(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
 
 
-def _label_digest(source: str, labels_json: str) -> str:
-    return hashlib.sha256(f"{json.dumps(source)}{labels_json}".encode()).hexdigest()
+@functools.lru_cache(maxsize=16)
+def _entity(fields: str) -> EntityType:
+    return EntityType("Document", {name: Field(kind, required) for name, (kind, required) in json.loads(fields).items()})
+
+
+def _fields_json(entity: EntityType) -> str:
+    return json.dumps({name: [spec.kind, spec.required] for name, spec in entity.fields.items()}, sort_keys=True)
+
+
+def _fits(text: Any, fields: Any) -> bool:
+    return fits(_labels_of(text), _entity(fields))
+
+
+def _columns(labels: Labels, entity: EntityType) -> dict[str, Any]:
+    """What stands in the label's row beside its JSON: each scalar of the schema, absent where it is not of its type."""
+    row: dict[str, Any] = {"fits": fits(labels, entity)}
+    for name, spec in entity.fields.items():
+        if spec.kind != "set":
+            value = labels.get(name)
+            row[_column(name, spec)] = value if type(value) in _SCALARS[spec.kind] else None
+    return row
 
 
 def _span_json(span: Span) -> str:
@@ -286,6 +341,18 @@ def indexed_text(chunk: Chunk) -> str:
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
+def _unreadable() -> SourceError:
+    return SourceError("store_unreadable", "the document store cannot be opened or written", "check the folder under `[stores]`")
+
+
+def _full() -> SourceError:
+    return SourceError("store_full", "the disk of the document store is full", "free space and run `pointsman index` again")
+
+
+def _corrupt() -> SourceError:
+    return SourceError("store_corrupt", "the document store is damaged", "run `pointsman index --full`")
+
+
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     """SQLite's errors to ours; no path, no statement and no text of a document gets out."""
@@ -298,32 +365,31 @@ def _translated() -> Iterator[None]:
             "deadline", "the document store did not answer in time", "raise the deadline or narrow the question", retryable=True
         ) from None
     except apsw.FullError:
-        raise SourceError(
-            "store_full", "the disk of the document store is full", "free space and run `pointsman index` again"
-        ) from None
-    except (apsw.CorruptError, apsw.NotADBError):
-        raise SourceError("store_corrupt", "the document store is damaged", "run `pointsman index --full`") from None
-    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError):
-        raise SourceError(
-            "store_unreadable", "the document store cannot be opened or written", "check the folder under `[stores]`"
-        ) from None
+        raise _full() from None
+    except (apsw.CorruptError, apsw.NotADBError, ValueError):  # bytes that are no text, JSON that is none
+        raise _corrupt() from None
+    except apsw.IOError as error:  # a limit on file sizes and some file systems report a full disk as a failed write
+        raise (_full() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE else _unreadable()) from None
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, OSError):
+        raise _unreadable() from None
     except apsw.Error as error:
         raise SourceError(
             "store_failed", f"the document store failed ({type(error).__name__})", "run `pointsman index verify`"
         ) from None
 
 
-def _connect(path: Path, *, write: bool) -> apsw.Connection:
+def _connect(path: Path, busy_s: float, *, write: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if write else 0)
     con = apsw.Connection(str(path), flags=flags)
-    con.set_busy_timeout(int(BUSY_S * 1000))
+    con.set_busy_timeout(int(busy_s * 1000))
     con.execute(
         "PRAGMA mmap_size = 0; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA cache_size = -65536; PRAGMA trusted_schema = OFF"
     )
     con.enable_load_extension(True)
     con.load_extension(_vector_extension())
     con.enable_load_extension(False)
-    con.create_scalar_function("pointsman_like", _like, 2, deterministic=True)  # type: ignore[arg-type]
+    for name, function, count in (("like", _like, 2), ("attribute", _attribute, 3), ("fits", _fits, 2)):
+        con.create_scalar_function(f"pointsman_{name}", function, count, deterministic=True)  # type: ignore[arg-type]
     return con
 
 
@@ -339,23 +405,38 @@ def _vector_extension() -> str:
 class _Reader:
     """One connection of one thread to one generation of one tenant."""
 
-    def __init__(self, path: Path, tenant: str) -> None:
-        self.con = _connect(path, write=False)
-        self._expires = 0.0
-        meta = dict(self.con.execute("SELECT key, value FROM meta"))
-        _check_partition(meta, tenant)
-        self.model_id = meta.get("model_id", "")
-        self.con.execute("CREATE VIRTUAL TABLE temp.fv USING fts5vocab(main, fts, instance)")
+    def __init__(self, path: Path, busy_s: float) -> None:
+        self.name = path.stem
+        self.con = _connect(path, busy_s, write=False)
+        self.meta: dict[str, str] = {}
+        self._busy_s = busy_s
+        self._expires = math.inf
+        try:
+            self.con.execute("CREATE VIRTUAL TABLE temp.fv USING fts5vocab(main, fts, instance)")
+        except BaseException:
+            self.con.close()
+            raise
         self.con.set_progress_handler(self._late, 2_000)
         self._plain = self.con.fts5_tokenizer("unicode61", ["remove_diacritics", "2"])
         self._stems = self.con.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
-        self.present = frozenset(row[1] for row in self.con.execute("PRAGMA table_info(label)"))
 
     def _late(self) -> bool:
         return time.monotonic() > self._expires
 
-    def until(self, deadline_s: float) -> None:
+    @contextlib.contextmanager
+    def snapshot(self, tenant: str, deadline_s: float) -> Iterator[None]:
+        """One read transaction. Whose file it is stands in the same snapshot as everything read."""
         self._expires = time.monotonic() + deadline_s
+        self.con.set_busy_timeout(int(max(0.0, min(self._busy_s, deadline_s)) * 1000))
+        self.con.execute("BEGIN")
+        try:
+            self.meta = dict(self.con.execute("SELECT key, value FROM meta"))
+            _check_partition(self.meta, tenant)
+            yield
+        finally:
+            self._expires = math.inf
+            if self.con.in_transaction:
+                self.con.execute("ROLLBACK")
 
     def terms(self, text: str) -> list[str]:
         """The question's distinct stems; stop words only when there is nothing else."""
@@ -385,13 +466,14 @@ def _check_partition(meta: Mapping[str, str], tenant: str) -> None:
 class SqliteDocuments:
     """Implements `router.ports.DocStore`. `document_type` gives the attributes that labels may have (a policy reload may add some)."""
 
-    def __init__(self, folder: Path, document_type: Callable[[], EntityType]) -> None:
+    def __init__(self, folder: Path, document_type: Callable[[], EntityType], *, busy_s: float = BUSY_S) -> None:
         if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3]) < OLDEST_SQLITE:
             raise SourceError(
                 "store_failed", "this SQLite has a bug that can corrupt a store", "install apsw with SQLite 3.51.3 or later"
             )
         self._folder = folder
         self._document_type = document_type
+        self._busy_s = busy_s
         self._local = threading.local()
         self._open: list[apsw.Connection] = []
         self._lock = threading.Lock()
@@ -406,29 +488,26 @@ class SqliteDocuments:
     # reading
 
     def search(self, search: Search) -> Found:
-        fields = self._check(search.filter)
+        self._check(search.filter)
         if isinstance(search.filter, Never) or (search.text is None and search.vector is None):
             return Found((), 0)
-        with _translated():
-            reader = self._reader(search.tenant)
+        with self._reading(search.tenant, search.deadline_s) as reader:
             if reader is None:
                 return Found((), 0)
-            if search.vector is not None and search.model_id != reader.model_id:
+            if search.vector is not None and search.model_id != reader.meta.get("model_id", search.model_id):
                 raise SourceError(
                     "model_mismatch", "the index was built with another embedding model", "run `pointsman index --full`"
                 )
-            reader.until(search.deadline_s)
-            where, values = lower_filter(search.filter, fields, reader.present)
+            where, values = self._where(search.filter, reader)
             terms = [] if search.text is None else reader.terms(search.text)
             lexical, dense = bool(terms), search.vector is not None
-            sql = _search_sql(where, lexical=lexical, dense=dense)
-            values["limit"] = search.limit
+            bound = {**values, "limit": max(0, search.limit)}
             if lexical:
-                values["terms"] = json.dumps(terms)
+                bound["terms"] = json.dumps(terms)
             if dense:
-                values["vector"] = search.vector
-            rows = reader.con.execute(sql, values).fetchall()
-            admitted = _count(rows[0][7]) if rows else self._admitted(reader, where, values)
+                bound["vector"] = search.vector
+            rows = reader.con.execute(_search_sql(where, lexical=lexical, dense=dense), bound).fetchall()
+            admitted = _count(rows[0][7]) if rows else _admitted(reader, where, values)
         return Found(tuple(_candidate(row) for row in rows), admitted)
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
@@ -437,25 +516,22 @@ class SqliteDocuments:
 
     def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
         origin = (
-            "(SELECT n.rid, n.lid, n.id FROM document o CROSS JOIN chunk p ON p.did = o.did CROSS JOIN cn n ON n.rid = p.rid "
-            "WHERE o.id = :document AND p.ordinal BETWEEN :first AND :last) k"
+            "(SELECT n.rid, n.lid, n.id FROM json_each(:document) j CROSS JOIN document o ON o.id = j.value CROSS JOIN chunk p "
+            "ON p.did = o.did CROSS JOIN cn n ON n.rid = p.rid WHERE p.ordinal BETWEEN :first AND :last) k"
         )
-        return self._read_stored(
-            tenant, f, origin, "h.ordinal", {"document": document_id, "first": first, "last": last}, deadline_s
-        )
+        values = {"document": json.dumps([document_id]), "first": first, "last": last}
+        return self._read_stored(tenant, f, origin, "h.ordinal", values, deadline_s)
 
     def _read_stored(
         self, tenant: str, f: Filter, origin: str, order: str, values: dict[str, Any], deadline_s: float
     ) -> list[Stored]:
-        fields = self._check(f)
+        self._check(f)
         if isinstance(f, Never):
             return []
-        with _translated():
-            reader = self._reader(tenant)
+        with self._reading(tenant, deadline_s) as reader:
             if reader is None:
                 return []
-            reader.until(deadline_s)
-            where, bound = lower_filter(f, fields, reader.present)
+            where, bound = self._where(f, reader)
             sql = f"WITH {_OK.format(where=where)} {_STORED.format(origin=origin, order=order)}"
             return [_stored(row) for row in reader.con.execute(sql, {**bound, **values})]
 
@@ -471,15 +547,13 @@ class SqliteDocuments:
         return ((source, document_id, _labels_from(text)) for source, document_id, text in self._rows(tenant, None, sql))
 
     def admitted(self, tenant: str, f: Filter) -> list[str]:
-        fields = self._check(f)
+        self._check(f)
         if isinstance(f, Never):
             return []
-        with _translated():
-            reader = self._reader(tenant)
+        with self._reading(tenant, self._busy_s) as reader:
             if reader is None:
                 return []
-            reader.until(BUSY_S)
-            where, bound = lower_filter(f, fields, reader.present)
+            where, bound = self._where(f, reader)
             sql = f"WITH {_OK.format(where=where)} SELECT id FROM document WHERE lid IN (SELECT lid FROM ok) ORDER BY id"
             return [str(row[0]) for row in reader.con.execute(sql, bound)]
 
@@ -489,59 +563,70 @@ class SqliteDocuments:
             path = self._path(tenant, generation)
             if path is None:
                 return
-            con = _connect(path, write=False)
+            con = _connect(path, self._busy_s, write=False)
             try:
+                con.execute("BEGIN")
                 _check_partition(dict(con.execute("SELECT key, value FROM meta")), tenant)
                 yield from con.execute(sql)
             finally:
                 con.close()
 
     def label_digest(self, source: str, labels: Labels) -> str:
-        return _label_digest(source, _labels_json(labels))
+        return label_digest(source, labels)
 
     def generation(self, tenant: str) -> str | None:
-        try:
-            return (self._folder / partition_name(tenant) / "current").read_text(encoding="ascii").strip() or None
-        except FileNotFoundError:
-            return None
-        except OSError:
-            raise SourceError(
-                "store_unreadable", "the document store cannot be opened", "check the folder under `[stores]`"
-            ) from None
+        with _translated():
+            try:
+                name = (self._folder / partition_name(tenant) / "current").read_text(encoding="ascii").strip()
+            except FileNotFoundError:
+                return None
+            if not _GENERATION.fullmatch(name):
+                raise _corrupt()
+            return name
 
     def version(self, tenant: str) -> str:
-        with _translated():
-            reader = self._reader(tenant)
-            if reader is None:
-                return "empty"
-            reader.until(1.0)
-            return f"{self.generation(tenant)}.{reader.con.execute('SELECT value FROM meta WHERE key = ?', ('writes',)).get}"
+        with self._reading(tenant, self._busy_s) as reader:
+            return "empty" if reader is None else f"{reader.name}.{reader.meta['writes']}"
 
-    def _check(self, f: Filter) -> Mapping[str, Field]:
-        """Refuse before any I/O what this store could misread; returns the fields that a label has here."""
+    def _check(self, f: Filter) -> None:
+        """Refuse before any I/O what this store could misread."""
+        check(f, _with_source(self._document_type()))
+
+    def _where(self, f: Filter, reader: _Reader) -> tuple[str, dict[str, Any]]:
+        """The filter over label rows that fit the schema. Columns hold the attributes of the schema under which the file was
+        last written; where policy declares others by now, the labels' JSON is read until the next write."""
         entity = self._document_type()
-        fields = {**entity.fields, SOURCE_FIELD: Field("string", required=True)}
-        check(f, EntityType(entity.name, fields))
-        return fields
+        fields = _fields_json(entity)
+        fresh = reader.meta.get("fields") == fields
+        where, values = lower_filter(f, _with_source(entity).fields, from_json=not fresh)
+        if fresh:
+            return f"c.fits AND {where}", values
+        return f"pointsman_fits(c.json, :fields) AND {where}", {**values, "fields": fields}
 
-    def _admitted(self, reader: _Reader, where: str, values: dict[str, Any]) -> int:
-        bound = {name: value for name, value in values.items() if name.startswith("f")}
-        return _count(reader.con.execute(f"WITH {_OK.format(where=where)} SELECT coalesce(sum(n), 0) FROM ok", bound).get)
+    @contextlib.contextmanager
+    def _reading(self, tenant: str, deadline_s: float) -> Iterator[_Reader | None]:
+        """This thread's reader of the current generation, inside one snapshot; None where the tenant has nothing."""
+        with _translated():
+            generation = self.generation(tenant)
+            if generation is None:
+                yield None
+                return
+            reader = self._reader(tenant, generation, min(self._busy_s, deadline_s))
+            with reader.snapshot(tenant, deadline_s):
+                yield reader
 
-    def _reader(self, tenant: str) -> _Reader | None:
-        generation = self.generation(tenant)
-        if generation is None:
-            return None
-        readers: dict[str, tuple[str, _Reader]] = self._local.__dict__.setdefault("readers", {})
+    def _reader(self, tenant: str, generation: str, busy_s: float) -> _Reader:
+        readers: dict[str, _Reader] = self._local.__dict__.setdefault("readers", {})
         held = readers.get(tenant)
-        if held is not None and held[0] == generation:
-            return held[1]
+        if held is not None and held.name == generation:
+            return held
         if held is not None:
-            self._drop(held[1].con)
-        reader = _Reader(self._folder / partition_name(tenant) / f"{generation}.sqlite", tenant)
+            del readers[tenant]
+            self._drop(held.con)
+        reader = _Reader(self._folder / partition_name(tenant) / f"{generation}.sqlite", max(0.0, busy_s))
         with self._lock:
             self._open.append(reader.con)
-        readers[tenant] = (generation, reader)
+        readers[tenant] = reader
         return reader
 
     def _drop(self, con: apsw.Connection) -> None:
@@ -553,20 +638,28 @@ class SqliteDocuments:
     # writing
 
     def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:
+        entity = self._document_type()
+        for document in documents:
+            _check_document(document, entity, model)
         with self._write(tenant, generation, model) as con:
             for document in documents:
                 _remove(con, [document.document_id])
-                _insert(con, document, self._lid(con, document.source, document.labels))
+                _insert(con, document, _lid(con, document.source, document.labels, entity))
 
     def relabel(self, tenant: str, labels: Mapping[str, Labels], *, generation: str | None = None) -> int:
         changed = 0
+        entity = self._document_type()
+        for new in labels.values():
+            _check_labels(new, entity)
+        if self._path(tenant, generation) is None:
+            return 0
         with self._write(tenant, generation, None) as con:
             for document_id, new in labels.items():
                 row = con.execute("SELECT did, source, lid FROM document WHERE id = ?", (document_id,)).get
                 if row is None:
                     continue
                 did, source, old = row
-                lid = self._lid(con, source, new)
+                lid = _lid(con, source, new, entity)
                 if lid != old:
                     con.execute("UPDATE document SET lid = ?1 WHERE did = ?2", (lid, did))
                     con.execute("UPDATE cn SET lid = ?1 WHERE rid IN (SELECT rid FROM chunk WHERE did = ?2)", (lid, did))
@@ -581,11 +674,13 @@ class SqliteDocuments:
 
     def forget(self, tenant: str, document_ids: Sequence[str]) -> int:
         held = 0
-        for path in sorted((self._folder / partition_name(tenant)).glob("g-*.sqlite")):
+        folder = self._folder / partition_name(tenant)
+        _drop_copies(folder)
+        for path in sorted(folder.glob("g-*.sqlite")):
             with self._write(tenant, path.stem, None) as con:
                 held += bool(_remove(con, document_ids))
-            with _translated():
-                con = _connect(path, write=True)
+            with _translated(), self._writing:
+                con = _connect(path, self._busy_s, write=True)
                 try:
                     con.execute("INSERT INTO fts(fts) VALUES('optimize')")
                     con.execute("VACUUM")
@@ -601,34 +696,42 @@ class SqliteDocuments:
         current, keep = self.generation(tenant), sorted(keep_sources)
         numbers = [int(path.stem[2:]) for path in folder.glob("g-*.sqlite")]
         name = f"g-{max(numbers, default=0) + 1:06d}"
+        _drop_copies(folder)
         if current is not None and keep:
             with _translated(), self._writing:
-                con = _connect(folder / f"{current}.sqlite", write=True)
+                copy = folder / f"{name}{_COPY}"
+                con = _connect(folder / f"{current}.sqlite", self._busy_s, write=True)
                 try:
-                    con.execute("VACUUM INTO ?", (str(folder / f"{name}.sqlite"),))
+                    con.execute("VACUUM INTO ?", (str(copy),))
                 finally:
                     con.close()
-            with self._write(tenant, name, None) as con:
-                sql = "SELECT id FROM document WHERE source NOT IN (SELECT value FROM json_each(?))"
-                _remove(con, [str(row[0]) for row in con.execute(sql, (json.dumps(keep),)).fetchall()])
+                copy.replace(folder / f"{name}.sqlite")  # a copy that was cut off never has a generation's name
+        with self._write(tenant, name, None) as con:
+            sql = "SELECT id FROM document WHERE source NOT IN (SELECT value FROM json_each(?))"
+            _remove(con, [str(row[0]) for row in con.execute(sql, (json.dumps(keep),)).fetchall()])
         return name
 
     def switch(self, tenant: str, generation: str) -> None:
         folder = self._folder / partition_name(tenant)
         previous = self.generation(tenant)
-        self._point(folder, generation)
-        for path in folder.glob("g-*.sqlite*"):
-            if path.name.split(".")[0] not in (generation, previous):
-                path.unlink(missing_ok=True)
+        if previous == generation:
+            return
+        if self._path(tenant, generation) is None:
+            raise SourceError("generation_missing", f"there is no generation `{generation}`", "run `pointsman index --full`")
+        with _translated():
+            self._point(folder, generation)
+            for path in folder.glob("g-*"):
+                if path.name.split(".")[0] not in (generation, previous):
+                    path.unlink(missing_ok=True)
 
     def verify(self, tenant: str) -> list[str]:
         with _translated():
             path = self._path(tenant, None)
             if path is None:
                 return []
-            con = _connect(path, write=True)
+            con = _connect(path, self._busy_s, write=True)
             try:
-                return _faults(con, tenant)
+                return _faults(con, tenant, _fields_json(self._document_type()))
             finally:
                 con.close()
 
@@ -641,7 +744,7 @@ class SqliteDocuments:
         name = generation or self.generation(tenant) or "g-000001"
         with _translated(), self._writing:
             _make_private(folder)
-            con = _connect(folder / f"{name}.sqlite", write=True)
+            con = _connect(folder / f"{name}.sqlite", self._busy_s, write=True)
             try:
                 con.execute("PRAGMA journal_mode = WAL")
                 con.execute("BEGIN IMMEDIATE")
@@ -655,8 +758,8 @@ class SqliteDocuments:
                 if con.in_transaction:
                     con.execute("ROLLBACK")
                 con.close()
-        if first:
-            self._point(folder, name)
+            if first:
+                self._point(folder, name)
 
     def _prepare(self, con: apsw.Connection, tenant: str, model: ModelCard | None) -> None:
         if con.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").get == 0:
@@ -671,38 +774,16 @@ class SqliteDocuments:
             )
         if model is not None:
             con.execute("INSERT OR IGNORE INTO meta VALUES('model_id', ?)", (model.id,))
-        present = {row[1] for row in con.execute("PRAGMA table_info(label)")}
-        for name, spec in {**self._document_type().fields, SOURCE_FIELD: Field("string", required=True)}.items():
-            if spec.kind != "set" and _column(name, spec) not in present:
-                con.execute(
-                    f'ALTER TABLE label ADD COLUMN "{_column(name, spec)}" {"TEXT" if spec.kind == "string" else "INTEGER"}'
-                )
-
-    def _lid(self, con: apsw.Connection, source: str, labels: Labels) -> int:
-        text = _labels_json(labels)
-        digest = _label_digest(source, text)
-        found = con.execute("SELECT lid FROM label WHERE digest = ?", (digest,)).get
-        if found is not None:
-            return int(found)
-        fields = self._document_type().fields
-        columns = ["digest", "json", f"s_{SOURCE_FIELD}"]
-        values: list[Any] = [digest, text, source]
-        for name, value in labels.items():
-            spec = fields.get(name)
-            if spec is not None and spec.kind != "set":
-                columns.append(_column(name, spec))
-                values.append(value)
-        names = ", ".join(f'"{column}"' for column in columns)
-        con.execute(f"INSERT INTO label({names}) VALUES({', '.join('?' * len(values))})", values)
-        lid = con.last_insert_rowid()
-        members = [(name, item, lid) for name, value in labels.items() if isinstance(value, frozenset) for item in value]
-        con.executemany("INSERT INTO label_set(field, value, lid) VALUES(?, ?, ?)", members)
-        return lid
+        entity = self._document_type()
+        if meta.get("fields") != _fields_json(entity):
+            _refill(con, entity)
 
     def _path(self, tenant: str, generation: str | None) -> Path | None:
         name = generation or self.generation(tenant)
+        if name is None or not _GENERATION.fullmatch(name):
+            return None
         path = self._folder / partition_name(tenant) / f"{name}.sqlite"
-        return path if name is not None and path.exists() else None
+        return path if path.exists() else None
 
     def _point(self, folder: Path, generation: str) -> None:
         """The pointer changes by rename: a reader sees the old generation or the new one."""
@@ -712,18 +793,113 @@ class SqliteDocuments:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(folder / "current")
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(held)
+        finally:
+            os.close(held)
 
 
 def _make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
-        raise SourceError("store_unreadable", "the folder of the document store cannot be made", "check `[stores]`") from None
+        raise _unreadable() from None
+
+
+def _drop_copies(folder: Path) -> None:
+    """What a killed `begin_generation` left."""
+    with _translated():
+        for path in folder.glob(f"g-*{_COPY}*"):
+            path.unlink(missing_ok=True)
+
+
+def _with_source(entity: EntityType) -> EntityType:
+    return EntityType(entity.name, {**entity.fields, SOURCE_FIELD: Field("string", required=True)})
+
+
+# --- checking and writing rows ----------------------------------------------------------------------------------------
+
+
+def _check_document(document: IndexedDocument, entity: EntityType, model: ModelCard) -> None:
+    """Refuse before any I/O what could not be stored, found or compared again."""
+    _check_labels(document.labels, entity)
+    for name in (document.source, document.document_id, *(chunk.chunk_id for chunk, _ in document.chunks)):
+        check_text(name, "an id of a document")
+    for chunk, embedded in document.chunks:
+        texts = (
+            chunk.title,
+            *chunk.heading_path,
+            chunk.text,
+            chunk.uri,
+            chunk.context,
+            chunk.version,
+            chunk.language,
+            chunk.kind,
+        )
+        check_text("".join(text for text in texts if text).replace("\0", ""), "a document")
+        _check_vectors(embedded, model)
+
+
+def _check_labels(labels: Labels, entity: EntityType) -> None:
+    """Labels that lack something or say too much admit nobody, as in Cedar; mistyped ones are a fault of their maker."""
+    for name, value in labels.items():
+        for text in (name, *(value if isinstance(value, frozenset) else (value,))):
+            if isinstance(text, str):
+                check_text(text, "a label")
+        spec = entity.fields.get(name)
+        if spec is not None and not fits({name: value}, EntityType(entity.name, {name: spec})):
+            raise SourceError("label_type", f"the label `{name}` is not of its type ({spec.kind})", "run `pointsman index` again")
+
+
+def _check_vectors(embedded: Embedded, model: ModelCard) -> None:
+    vector = array("f", embedded.vector) if len(embedded.vector) == 4 * model.dimensions else array("f", (math.nan,))
+    count, odd = divmod(len(embedded.token_ids), 2)
+    whole = not odd and len(embedded.token_vectors) == count * model.token_dimensions
+    if not whole or not all(map(math.isfinite, vector)) or not 0 < embedded.token_scale < math.inf:
+        raise SourceError("vector_invalid", "a vector is not of the model's shape or not finite", "check the embedder")
+
+
+def _lid(con: apsw.Connection, source: str, labels: Labels, entity: EntityType) -> int:
+    digest = label_digest(source, labels)
+    found = con.execute("SELECT lid FROM label WHERE digest = ?", (digest,)).get
+    if found is not None:
+        return int(found)
+    row = {"digest": digest, "json": _labels_json(labels), f"s_{SOURCE_FIELD}": source, **_columns(labels, entity)}
+    names = ", ".join(f'"{column}"' for column in row)
+    con.execute(f"INSERT INTO label({names}) VALUES({', '.join('?' * len(row))})", tuple(row.values()))
+    lid = con.last_insert_rowid()
+    members = [(name, item, lid) for name, value in labels.items() if isinstance(value, frozenset) for item in value]
+    con.executemany("INSERT INTO label_set(field, value, lid) VALUES(?, ?, ?)", members)
+    return lid
+
+
+def _refill(con: apsw.Connection, entity: EntityType) -> None:
+    """Bring the columns of all labels under the schema that policy declares now."""
+    present = {row[1] for row in con.execute("PRAGMA table_info(label)")}
+    wanted = {"fits": "INTEGER NOT NULL DEFAULT 0", f"s_{SOURCE_FIELD}": "TEXT"}
+    wanted |= {
+        _column(name, spec): "TEXT" if spec.kind == "string" else "INTEGER"
+        for name, spec in entity.fields.items()
+        if spec.kind != "set"
+    }
+    for column, kind in wanted.items():
+        if column not in present:
+            con.execute(f'ALTER TABLE label ADD COLUMN "{column}" {kind}')
+    for lid, text in con.execute("SELECT lid, json FROM label").fetchall():
+        row = _columns(_labels_from(str(text)), entity)
+        names = ", ".join(f'"{column}" = ?' for column in row)
+        con.execute(f"UPDATE label SET {names} WHERE lid = ?", (*row.values(), lid))
+    con.execute("INSERT OR REPLACE INTO meta VALUES('fields', ?)", (_fields_json(entity),))
+
+
+def _admitted(reader: _Reader, where: str, values: dict[str, Any]) -> int:
+    return _count(reader.con.execute(f"WITH {_OK.format(where=where)} SELECT coalesce(sum(n), 0) FROM ok", values).get)
 
 
 def _search_sql(where: str, *, lexical: bool, dense: bool) -> str:
     parts = (_OK.format(where=where), _LEXICAL if lexical else _NO_LEXICAL, _DENSE if dense else _NO_DENSE)
-    cosine = "1.0 - vec_distance_cosine(e.v, :vector)" if dense else "0.0"
+    cosine = "coalesce(1.0 - vec_distance_cosine(e.v, :vector), 0.0)" if dense else "0.0"
     return f"WITH {','.join(parts)} {_BOTH.format(cosine=cosine)}"
 
 
@@ -788,7 +964,7 @@ def _insert_chunk(con: apsw.Connection, did: int, lid: int, chunk: Chunk, embedd
     con.execute("INSERT INTO ft(rid, body) VALUES(?, ?)", (rid, body))
 
 
-def _faults(con: apsw.Connection, tenant: str) -> list[str]:
+def _faults(con: apsw.Connection, tenant: str, fields: str) -> list[str]:
     _check_partition(dict(con.execute("SELECT key, value FROM meta")), tenant)
     faults = [f"sqlite: {row[0]}" for row in con.execute("PRAGMA integrity_check") if row[0] != "ok"]
     try:
@@ -807,4 +983,11 @@ def _faults(con: apsw.Connection, tenant: str) -> list[str]:
         count = con.execute(sql).get
         if count:
             faults.append(f"{words} ({count})")
+    misfits = con.execute(
+        "SELECT count(*) FROM document d JOIN label c USING(lid) WHERE NOT pointsman_fits(c.json, ?)", (fields,)
+    ).get
+    if misfits:
+        faults.append(
+            f"documents whose labels do not fit schema.cedarschema, so that nobody sees them ({misfits}): run `pointsman index`"
+        )
     return faults

@@ -17,7 +17,7 @@ import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from router.errors import PolicyError
 
@@ -204,6 +204,24 @@ def _ordered(f: Lt | Le | Gt | Ge, value: object) -> bool:
             return value > bound
         case Ge(_, bound):
             return value >= bound
+
+
+def fits(thing: Attributes, entity: EntityType) -> bool:
+    """Whether Cedar would judge the thing at all: nothing undeclared, every value of its type, every required set there.
+
+    What does not fit is invisible to everybody, whatever a filter says; missing required scalars are the filter's to demand.
+    """
+    for name, value in thing.items():
+        spec = entity.fields.get(name)
+        if spec is None or not _is_a(spec.kind, value):
+            return False
+    return all(name in thing for name, spec in entity.fields.items() if spec.kind == "set" and spec.required)
+
+
+def _is_a(kind: Kind, value: object) -> bool:
+    if kind == "set":
+        return isinstance(value, frozenset) and all(type(item) is str for item in value)
+    return type(value) is _LITERAL[kind] and (kind != "long" or LONG_MIN <= cast(int, value) <= LONG_MAX)
 
 
 def like(text: str, parts: tuple[str, ...]) -> bool:
