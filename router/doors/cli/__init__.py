@@ -3,6 +3,7 @@ when it runs, so that `pointsman --help` costs what Typer costs."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -322,6 +323,8 @@ def demo(
 
 def main() -> None:
     """Entry point: exit codes and error shape of interface.md, section 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # documents may hold what the terminal's encoding has no letter for
     sys.exit(_run(sys.argv[1:]))
 
 
