@@ -305,12 +305,12 @@ def test_nul_in_a_file():
 
 
 def test_lone_surrogate_in_a_literal():
-    """Cedar reads neither form; JSON-escaped YAML does, and is refused here."""
+    """Neither Cedar nor YAML reads either form."""
     refused("policy_syntax", policy('resource.title == "\\u{d800}"'))
     raw = world.folder_files(GOOD)
     raw["documents.cedar"] = policy('resource.title == "X"').encode().replace(b"X", b"\xed\xa0\x80")
     assert inspect_files(raw, Faults())[1][0].code == "policy_text"
-    refused("policy_format", sources__yaml=world.SOURCES_YAML.replace("description: alpha", 'description: "\\ud800"'))
+    refused("policy_yaml", sources__yaml=world.SOURCES_YAML.replace("description: alpha", 'description: "\\ud800"'))
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "a\udfff"])
