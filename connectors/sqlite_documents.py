@@ -474,6 +474,7 @@ class SqliteDocuments:
         self._folder = folder
         self._document_type = document_type
         self._busy_s = busy_s
+        self._shape: tuple[EntityType, EntityType, str] | None = None
         self._local = threading.local()
         self._open: list[apsw.Connection] = []
         self._lock = threading.Lock()
@@ -590,15 +591,21 @@ class SqliteDocuments:
 
     def _check(self, f: Filter) -> None:
         """Refuse before any I/O what this store could misread."""
-        check(f, _with_source(self._document_type()))
+        check(f, self._shaped()[1])
+
+    def _shaped(self) -> tuple[EntityType, EntityType, str]:
+        """The document type that policy declares now, the same with the source's field, and its text; made anew on a reload."""
+        entity, held = self._document_type(), self._shape
+        if held is None or held[0] is not entity:
+            held = self._shape = (entity, _with_source(entity), _fields_json(entity))
+        return held
 
     def _where(self, f: Filter, reader: _Reader) -> tuple[str, dict[str, Any]]:
         """The filter over label rows that fit the schema. Columns hold the attributes of the schema under which the file was
         last written; where policy declares others by now, the labels' JSON is read until the next write."""
-        entity = self._document_type()
-        fields = _fields_json(entity)
+        _, entity, fields = self._shaped()
         fresh = reader.meta.get("fields") == fields
-        where, values = lower_filter(f, _with_source(entity).fields, from_json=not fresh)
+        where, values = lower_filter(f, entity.fields, from_json=not fresh)
         if fresh:
             return f"c.fits AND {where}", values
         return f"pointsman_fits(c.json, :fields) AND {where}", {**values, "fields": fields}

@@ -480,7 +480,11 @@ def _simplify_and(items: tuple[Filter, ...], entity: EntityType, held: frozenset
     demanded = {item.field for item in flat if isinstance(item, Has) and entity.fields[item.field].kind != "set"}
     below = held | demanded
     rest = (_simplify(item, entity, below) for item in flat if not isinstance(item, Has))
-    return _join(And, (*(_atom(Has(name)) for name in sorted(demanded - held)), *rest))
+    joined = _join(And, (*(_atom(Has(name)) for name in sorted(demanded - held)), *rest))
+    surfaced = {term.filter.field for term in joined.terms if isinstance(term.filter, Has)} - below
+    if surfaced and isinstance(joined.filter, And):  # an item came down to a conjunction: its `Has` holds for its neighbours too
+        return _simplify_and(joined.filter.items, entity, held)
+    return joined
 
 
 def _flatten(kind: type[And] | type[Or], items: Iterable[Filter]) -> list[Filter]:
@@ -585,9 +589,9 @@ def words(f: Filter) -> str:
         case Never():
             return "nothing"
         case And(items):
-            return " and ".join(_bracket(item) for item in items)
+            return " and ".join(_bracket(item) for item in items) or "everything"
         case Or(items):
-            return " or ".join(_bracket(item) for item in items)
+            return " or ".join(_bracket(item) for item in items) or "nothing"
         case Not(Has(name)):
             return f"{name} is absent"
         case Not(Eq(name, value)):
