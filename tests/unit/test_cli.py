@@ -184,7 +184,7 @@ def test_index_without_a_word_indexes(command, arguments):
 
 
 def error_of(command, *arguments):
-    code, out, err = command(*arguments, "--json")
+    code, out, _ = command(*arguments, "--json")
     body = one_document(out)
     assert set(body) == {"error"}
     assert {"code", "message", "hint"} <= set(body["error"]) <= {"code", "message", "hint", "decision_id"}
