@@ -61,22 +61,36 @@ def parse_options(contexts: str, fusion: str, legs: str, rerank: str, queries: i
 def load_collection(folder: Path) -> Collection:
     """`corpus.jsonl`, `queries.jsonl` and `qrels.tsv` of a folder in BEIR layout; queries without judgments are left out."""
     try:
-        documents = tuple(_lines(folder / "corpus.jsonl"))
+        documents = tuple(_document(row) for row in _lines(folder / "corpus.jsonl"))
+        _check_ids([document["_id"] for document in documents])
         queries = [(str(row["_id"]), str(row["text"])) for row in _lines(folder / "queries.jsonl")]
         rows = [line.split("\t") for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:] if line]
         judged: dict[str, dict[str, float]] = {}
         for query, document, score in rows:
-            if float(score) > 0:
-                judged.setdefault(query, {})[document] = float(score)
+            gain = float(score)
+            if not math.isfinite(gain):
+                raise ValueError(score)
+            if gain > 0:
+                judged.setdefault(query, {})[document] = gain
     except OSError as error:
         raise UsageError(
             "collection_missing", f"`{folder}` is no collection in BEIR layout", "it holds corpus.jsonl, queries.jsonl, qrels.tsv"
         ) from error
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             "collection_malformed", f"`{folder}` is not in BEIR layout ({type(error).__name__})", "see interface.md, section 4"
         ) from error
     return Collection(documents, tuple((number, text) for number, text in queries if number in judged), judged)
+
+
+def _document(row: Mapping[str, Any]) -> dict[str, str]:
+    return {"_id": str(row["_id"]), "title": str(row.get("title") or ""), "text": str(row["text"])}
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    """A document that stands twice would be found twice, and a list could score above the ideal one."""
+    if len(set(ids)) < len(ids):
+        raise ValueError("an id stands twice")
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
