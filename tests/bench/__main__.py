@@ -52,9 +52,10 @@ def _row(figure: Figure) -> str:
     bar = "" if figure.bar is None else f"{'>=' if figure.at_least else '<='} {figure.bar:g}"
     verdict = {True: "ok", False: "MISSED", None: ""}[figure.met]
     spread = f"({figure.low:.2f}-{figure.high:.2f})"
-    times = f"{figure.product_ms:.3f} : {figure.bare_ms:.3f} ms, {figure.pairs} pairs"
+    cpu = "" if figure.cpu_ratio is None else f", cpu {figure.cpu_ratio:.2f}"
+    times = f"{figure.product_ms:.3f} : {figure.bare_ms:.3f} ms, {figure.pairs} pairs{cpu}"
     note = f"\n{'':24}{figure.note}" if figure.note else ""
-    return f"{figure.name:24}{figure.ratio:7.3f} {spread:14}{bar:9}{verdict:8}{times:40} {figure.what}{note}"
+    return f"{figure.name:24}{figure.ratio:7.3f} {spread:14}{bar:9}{verdict:8}{times:48} {figure.what}{note}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ else); what fsync adds, with one asker and with sixteen, is a figure of its own.
 from __future__ import annotations
 
 import dataclasses
+import json
 import sqlite3
 import statistics
 import threading
@@ -25,7 +26,7 @@ import sqlalchemy as sa
 
 from connectors.oidc import load_development_key
 from router.app import Router
-from router.ask import Line, ask
+from router.ask import ask
 from router.config import SearchSettings
 from router.domain import Candidate, Found, Labels, ModelCard, Principal, Question, Record, Stored
 from router.policy.decide import PolicySet, principal_id, to_day_ms
@@ -40,7 +41,7 @@ CARD = ModelCard("none", "0" * 64, 384, 64, 256)
 
 def run(folder: Path) -> Iterator[Figure]:
     with worlds.open_world(folder / "world") as router:
-        token = router.mint("narrow", minutes=600)
+        token = router.mint("usual", minutes=600)
         policies, principal = router.policies.current(), router.whoami(token)
         stored = _passages(policies, principal)
         line = dataclasses.replace(
@@ -92,7 +93,7 @@ class _Ready:
 def _passages(policies: PolicySet, principal: Principal) -> list[Stored]:
     """Ten passages with ten different labels that this person may read."""
     found: list[Stored] = []
-    for source, labels in dict((str(item), item) for item in worlds.build_corpus().labels).values():
+    for source, labels in {str(item): item for item in worlds.build_corpus().labels}.values():
         if policies.recheck(principal, datetime.now(UTC), [(source, "x", labels)])[0]:
             chunk = worlds._chunk(f"{source}/{len(found):06d}", source, 0, "text")
             found.append(Stored(chunk, labels, b"", b"", 1.0))
@@ -114,8 +115,6 @@ def _bare_calls(
         "context": context,
     }
     documents = [_entity(at, item.chunk.source, item.labels) for at, item in enumerate(stored)]
-    import json
-
     entities = me.with_added_json_str(json.dumps(documents), engine.schema)
     who, what = {"type": "Pointsman::User", "id": principal_id(principal)}, {"type": "Pointsman::Action", "id": "search"}
     requests = [{"principal": who, "action": what, "resource": item["uid"], "context": context} for item in documents]
@@ -165,7 +164,7 @@ def _fsync(folder: Path) -> Iterator[Figure]:
     note = f"{shared:.1f} records a commit"
     yield Figure(
         "ledger fsync, 16 askers", "ms a durable record, sixteen threads : one", round(each_ms / alone_ms, 3), 0.0, 0.0, None,
-        False, round(each_ms, 4), round(alone_ms, 4), 5, note,
+        False, round(each_ms, 4), round(alone_ms, 4), 5, note=note,
     )  # fmt: skip
     ledger.close()
     other.close()

@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure. `low` and `high` are the quartiles of the pairs' ratios; without a `bar` the figure is for information."""
+    """One figure. `low` and `high` are the quartiles of the pairs' ratios; without a `bar` the figure is for information.
+
+    `cpu_ratio` is the same median over this process's CPU time: where it is far from `ratio`, the machine was busy.
+    """
 
     name: str
     what: str
@@ -24,6 +27,7 @@ class Figure:
     product_ms: float
     bare_ms: float
     pairs: int
+    cpu_ratio: float | None = None
     note: str = ""
 
     @property
@@ -42,34 +46,32 @@ class Pairs:
 
     product: Sequence[int]
     bare: Sequence[int]
+    product_cpu: Sequence[int] = ()
+    bare_cpu: Sequence[int] = ()
 
-    def figure(
-        self, name: str, what: str, bar: float | None, *, rate: bool = False, note: str = "", units: Sequence[int] = ()
-    ) -> Figure:
-        """`rate`: the ratio is of speeds (bare time over product time) and should be at least the bar.
-
-        `units`: how many questions each pair stands for, where one is too short to be measured alone.
-        """
-        ratios = [b / a if rate else a / b for a, b in zip(self.product, self.bare, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
-        per = list(units) or [1] * len(ratios)
+    def figure(self, name: str, what: str, bar: float | None, *, rate: bool = False, note: str = "") -> Figure:
+        """`rate`: the ratio is of speeds (bare time over product time) and should be at least the bar."""
+        ratios = _ratios(self.product, self.bare, rate=rate)
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        cpu = _ratios(self.product_cpu, self.bare_cpu, rate=rate)
         return Figure(
-            name,
-            what,
-            round(middle, 3),
-            round(low, 3),
-            round(high, 3),
-            bar,
-            rate,
-            _median_ms(self.product, per),
-            _median_ms(self.bare, per),
-            len(ratios),
-            note,
+            name=name,
+            what=what,
+            ratio=round(middle, 3),
+            low=round(low, 3),
+            high=round(high, 3),
+            bar=bar,
+            at_least=rate,
+            product_ms=round(statistics.median(self.product) / 1e6, 4),
+            bare_ms=round(statistics.median(self.bare) / 1e6, 4),
+            pairs=len(ratios),
+            cpu_ratio=round(statistics.median(cpu), 3) if cpu else None,
+            note=note,
         )
 
 
-def _median_ms(times_ns: Sequence[int], units: Sequence[int]) -> float:
-    return round(statistics.median(time_ns / unit for time_ns, unit in zip(times_ns, units, strict=True)) / 1e6, 4)
+def _ratios(product: Sequence[int], bare: Sequence[int], *, rate: bool) -> list[float]:
+    return [b / max(a, 1) if rate else a / max(b, 1) for a, b in zip(product, bare, strict=True)]
 
 
 def run_pairs(product: Callable[[int], object], bare: Callable[[int], object], pairs: int, *, warm: int = 3) -> Pairs:
@@ -79,20 +81,19 @@ def run_pairs(product: Callable[[int], object], bare: Callable[[int], object], p
         bare(at)
     gc.collect()
     gc.freeze()  # what the set-up made is not the product's garbage
-    a: list[int] = []
-    b: list[int] = []
+    a: list[tuple[int, int]] = []
+    b: list[tuple[int, int]] = []
     for at in range(pairs):
         a.append(timed(product, at))
         b.append(timed(bare, at))
     gc.unfreeze()
-    return Pairs(a, b)
+    product_ns, product_cpu = zip(*a, strict=True)
+    bare_ns, bare_cpu = zip(*b, strict=True)
+    return Pairs(product_ns, bare_ns, product_cpu, bare_cpu)
 
 
-def timed(run: Callable[[int], object], at: int) -> int:
-    start = time.perf_counter_ns()
+def timed(run: Callable[[int], object], at: int) -> tuple[int, int]:
+    """Wall time and this process's CPU time, in ns."""
+    start, cpu = time.perf_counter_ns(), time.process_time_ns()
     run(at)
-    return time.perf_counter_ns() - start
-
-
-def say_ms(times_ns: Sequence[int]) -> str:
-    return f"{statistics.median(times_ns) / 1e6:.3f} ms"
+    return time.perf_counter_ns() - start, time.process_time_ns() - cpu

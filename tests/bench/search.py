@@ -72,7 +72,7 @@ def narrow_filter(corpus: worlds.Corpus, entity: EntityType) -> Filter:
     chosen: frozenset[str] = frozenset()
     for at in range(worlds.GROUPS - 1, 0, -1):
         more = chosen | {f"dev:g{at:03d}"}
-        share = sum(matches(build(more), _row(source, labels), full) for source, labels in corpus.labels) / len(corpus.labels)
+        share = sum(matches(build(more), _row(source, labels)) for source, labels in corpus.labels) / len(corpus.labels)
         if share <= SHARE and len(more) <= 20:
             chosen = more
     return build(chosen)

@@ -36,7 +36,7 @@ _SCHEMA_EXTRA = "    owner?: String,\n    kind?: String,\n    region?: String,\n
 
 
 def write_world(folder: Path) -> Settings:
-    """A folder with 60 policies, five sources, and the people `narrow` (2 % of the documents) and `wide` (about a third)."""
+    """A folder with 60 policies, five sources, and the people `narrow` (about 2 % of the documents) and `usual` (twenty groups)."""
     write_starter(folder, tenant=TENANT, group="g000", sensitivity="public")
     policies = folder / "policies"
     schema = policies / "schema.cedarschema"
@@ -50,7 +50,7 @@ def write_world(folder: Path) -> Settings:
     text = identity.read_text(encoding="utf-8").replace(claims, f"{claims}\n        region: {{ path: region }}")
     identity.write_text(text, encoding="utf-8")
     _write_json(policies / "sources.yaml", {"sources": {name: _source() for name in SOURCES}})
-    _write_json(policies / "people.yaml", {"people": {"narrow": _person("narrow", 2), "wide": _person("wide", 60)}})
+    _write_json(policies / "people.yaml", {"people": {"narrow": _person("narrow", 4), "usual": _person("usual", 20)}})
     (policies / "cases" / "documents.csv").unlink()
     (folder / "pages").mkdir()
     sources = "".join(f'[sources.{name}]\npath = "pages"\n' for name in SOURCES)
