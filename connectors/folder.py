@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from router.domain import Content, Entry, RawLabels, Rejected
 from router.errors import SourceError
@@ -55,53 +56,62 @@ class Folder:
                 "mount it, or correct `path` in pointsman.toml",
             )
         self._real_root = os.path.realpath(self._root)
-        found = list(self._walk(str(self._root), "", frozenset({self._real_root})))
+        found = list(self._walk())
         found.sort(key=lambda item: item.key)
         yield from found
         yield from self._rules.without_document([item.key for item in found if isinstance(item, Entry)])
 
-    def _walk(self, folder: str, prefix: str, above: frozenset[str]) -> Iterator[Entry | Rejected]:
+    def _walk(self) -> Iterator[Entry | Rejected]:
+        """Every item, in no order. Folders wait with the real paths above them, so that a circle is seen."""
+        waiting = [(str(self._root), "", frozenset({self._real_root}))]
+        while waiting:
+            folder, prefix, above = waiting.pop()
+            for item in self._scan(folder, prefix):
+                key = prefix + item.name
+                if item.name.startswith("."):
+                    continue
+                if not _is_text(key):
+                    yield Rejected(_printable(key), "name_not_text", "its name is not UTF-8; rename it")
+                elif item.name.endswith(SIDECAR):
+                    self._sidecars.add(key.removesuffix(SIDECAR))
+                elif item.name == LABELS and prefix:
+                    yield Rejected(
+                        key, "labels_below_the_top", "only the labels at the top of a source count; move its rules there"
+                    )
+                elif not self._is_labels(item, prefix):
+                    found = self._visit(item, key, above)
+                    if isinstance(found, str):
+                        waiting.append((item.path, key + "/", above | {found}))
+                    else:
+                        yield found
+
+    def _scan(self, folder: str, prefix: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as scan:
-                items = list(scan)
+                return list(scan)
         except OSError as error:
             raise SourceError(
-                "source_unreadable", f"the folder `{_printable(prefix or '.')}` cannot be listed: {error.strerror}", "check its permissions",
+                "source_unreadable",
+                f"the folder `{_printable(prefix or '.')}` cannot be listed: {error.strerror}",
+                "check its permissions",
                 retryable=True,
-            ) from None  # fmt: skip
-        names = {item.name for item in items}
-        for item in items:
-            if item.name.startswith("."):
-                continue
-            key = prefix + item.name
-            if not _is_text(key):
-                yield Rejected(_printable(key), "name_not_text", "its name is not UTF-8; rename it")
-            elif item.name.endswith(SIDECAR) and item.name.removesuffix(SIDECAR) in names:
-                self._sidecars.add(key.removesuffix(SIDECAR))
-            elif not self._is_labels(item, prefix):
-                yield from self._visit(item, key, above)
+            ) from None
 
-    def _visit(self, item: os.DirEntry[str], key: str, above: frozenset[str]) -> Iterator[Entry | Rejected]:
+    def _visit(self, item: os.DirEntry[str], key: str, above: frozenset[str]) -> Entry | Rejected | str:
+        """An entry, why there is none, or the real path of a folder to be walked."""
         real = os.path.realpath(item.path) if item.is_symlink() else item.path
         if item.is_symlink() and not self._inside(real):
-            yield Rejected(key, "link_out_of_source", "a link that leads out of the folder is not followed")
-            return
+            return Rejected(key, "link_out_of_source", "a link that leads out of the folder is not followed")
         try:
             if item.is_dir():
                 real = os.path.realpath(item.path)
-                if real in above:
-                    yield Rejected(key, "link_in_a_circle", "a link to a folder above it is not followed")
-                else:
-                    yield from self._walk(item.path, key + "/", above | {real})
-                return
+                return Rejected(key, "link_in_a_circle", "a link to a folder above it is not followed") if real in above else real
             status = item.stat()
         except OSError:
-            yield Rejected(key, "unreadable", "it cannot be opened")
-            return
-        if stat.S_ISREG(status.st_mode):
-            yield Entry(key, status.st_size, _fingerprint(status), Path(os.path.abspath(item.path)).as_uri())
-        else:
-            yield Rejected(key, "not_a_file", "neither a file nor a folder")
+            return Rejected(key, "unreadable", "it cannot be opened")
+        if not stat.S_ISREG(status.st_mode):
+            return Rejected(key, "not_a_file", "neither a file nor a folder")
+        return Entry(key, status.st_size, _fingerprint(status), _address(item.path))
 
     def _is_labels(self, item: os.DirEntry[str], prefix: str) -> bool:
         return (not prefix and item.name == LABELS) or (item.name == self._labels.name and Path(item.path) == self._labels)
@@ -173,6 +183,11 @@ def _open_no_follow(path: str, flags: int) -> int:
 
 def _fingerprint(status: os.stat_result) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
+
+
+def _address(path: str) -> str:
+    """`Path.as_uri` of an absolute path, without making a Path of every file."""
+    return "file://" + quote(os.path.abspath(path))
 
 
 def _is_text(name: str) -> bool:

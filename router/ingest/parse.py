@@ -15,15 +15,17 @@ import json
 import multiprocessing
 import signal
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from router.ingest.blocks import REASONS, Parsed, Unreadable, from_plain, to_plain
 from router.ingest.detect import LIMITS, ParseLimits, read_document
 
 REPLACE_AFTER = 200
+_STARTING = threading.Lock()
 _GRACE_S = 2.0  # for a process that is late because the machine is busy: its own alarm rings first
 
 
@@ -109,7 +111,7 @@ class Parser:
         self._kill()
         ours, theirs = self._context.Pipe()
         self._process = self._context.Process(target=_serve, args=(theirs, self._limits), daemon=True)
-        self._process.start()
+        _start_without_main(self._process)
         theirs.close()
         self._pipe, self._done = ours, 0
 
@@ -124,6 +126,18 @@ class Parser:
 
     def close(self) -> None:
         self._kill()
+
+
+def _start_without_main(process: Any) -> None:
+    """Start without the caller's main module: multiprocessing would import it again in the new process, which costs time
+    and runs a script that has no `if __name__ == "__main__"` a second time."""
+    with _STARTING:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
 
 
 # --- inside the process -----------------------------------------------------------------------------------------------

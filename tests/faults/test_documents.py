@@ -349,7 +349,23 @@ def test_hidden_files_labels_and_sidecars_are_no_documents(world: World) -> None
     world.write("good.md.labels.yaml", "groups: [corp:hr]")
     world.write("orphan.labels.yaml", "groups: [corp:hr]")
     world.write("sub/labels.yaml", "not: the labels")
-    assert listed(world.docs)[0] == ["good.md", "orphan.labels.yaml", "sub/labels.yaml"]
+    assert listed(world.docs) == (["good.md"], {"sub/labels.yaml": "labels_below_the_top"})
+
+
+def test_a_folder_of_two_thousand_levels(world: World) -> None:
+    """Deeper than Python recurses and than a path may be long: said, and nothing taken for deleted."""
+    world.index()
+    place = os.open(world.docs, os.O_RDONLY)
+    for _ in range(2_000):
+        os.mkdir("dd", dir_fd=place)
+        below = os.open("dd", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    report = world.index()
+    assert report.error is None or report.error.code == "source_unreadable"
+    assert world.ids() == ["good.md"]
+    subprocess.run(["rm", "-rf", str(world.docs / "dd")], check=True)
 
 
 @pytest.mark.parametrize(

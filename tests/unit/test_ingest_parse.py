@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -397,6 +400,19 @@ def _try_everything(pipe: Any) -> None:
             outcome[name] = "PermissionError" if isinstance(error, PermissionError) else "OSError"
     os.unlink(path)
     pipe.send(outcome)
+
+
+def test_a_script_without_a_guard(tmp_path: Path) -> None:
+    """The caller's script is not run again in the parser process."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('once', flush=True)\nfrom router.ingest.parse import Parser\n"
+        "with Parser() as parser:\n    print(parser.parse(b'Some text.', 'a.txt').blocks[0].text, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert (done.stdout, done.stderr) == ("once\nSome text.\n", "")
 
 
 def test_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
