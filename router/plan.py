@@ -1,11 +1,15 @@
-"""From a route and grants to steps. A step cannot be built without its filter."""
+"""From a route and grants to steps. A step cannot be built without its filter.
+
+INVARIANT: a source is searched under its own grant and no other's (tests/unit/test_plan.py::test_each_source_under_its_own_grant).
+INVARIANT: nothing granted is `Never`, which no store answers with a hit (tests/unit/test_plan.py::test_nothing_granted_is_never).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from router.domain import SOURCE_FIELD, Grant, Grants, Leg, Steps
-from router.filters import EntityType, Field, Filter, In, all_of, any_of, simplify
+from router.filters import EntityType, Field, Filter, In, all_of, any_of, canonical, simplify
 
 
 def build(grants: Grants, document_type: EntityType, *, legs: tuple[Leg, ...], candidates: int, rerank: int) -> Steps:
@@ -13,11 +17,14 @@ def build(grants: Grants, document_type: EntityType, *, legs: tuple[Leg, ...], c
 
 
 def scope(granted: Iterable[Grant], document_type: EntityType) -> Filter:
-    """One filter for a search over several sources: each source under its own grant. Nothing granted is `Never`."""
-    by_filter: dict[Filter, set[str]] = {}
+    """One filter for a search over several sources: each source under its own grant. Nothing granted is `Never`.
+
+    Grants are brought together by canonical text: `Eq("x", 1)` and `Eq("x", True)` are equal to Python and not to policy.
+    """
+    sharing: dict[str, tuple[Filter, set[str]]] = {}
     for grant in granted:
-        by_filter.setdefault(grant.filter, set()).add(grant.source)
-    terms = [all_of((In(SOURCE_FIELD, frozenset(names)), f)) for f, names in by_filter.items()]
+        sharing.setdefault(canonical(grant.filter), (grant.filter, set()))[1].add(grant.source)
+    terms = [all_of((In(SOURCE_FIELD, frozenset(names)), f)) for f, names in sharing.values()]
     return simplify(any_of(terms), with_source(document_type))
 
 
