@@ -3,6 +3,10 @@
 Everything is computed from the caller's own candidates, the reranker's term weights too: a document that the caller
 may not see moves no score. Ties are broken by chunk id.
 
+INVARIANT: a rerank is a permutation of what it was given (tests/unit/test_rank.py::test_rerank_is_a_permutation).
+INVARIANT: term weights come from the candidates alone (…::test_nothing_but_the_candidates_counts).
+INVARIANT: damaged vectors raise, so that the line degrades aloud (…::test_hostile_bytes_raise).
+
 Sources: standardised score sums after Lee 1997; reciprocal rank fusion after Cormack, Clarke and Büttcher 2009 (k = 60);
 MaxSim after Khattab and Zaharia 2020, here untrained, over stored 64-dimensional int8 token vectors. The weights are
 round numbers set on the development collections, for prose and for code apart (adr/0011).
@@ -127,6 +131,7 @@ def _z(np: Any, columns: Floats) -> Floats:
 def _maxsim(np: Any, question: Embedded, stored: Sequence[Stored]) -> Floats:
     """Each question token's best match in a candidate, averaged by how rare its word piece is among the candidates."""
     out: Floats = np.zeros(len(stored))
+    _check_tokens(question, stored)
     asked = np.frombuffer(question.token_ids, "<u2")
     lengths = np.array([len(item.token_ids) // 2 for item in stored])
     filled = np.flatnonzero(lengths)
@@ -142,6 +147,21 @@ def _maxsim(np: Any, question: Embedded, stored: Sequence[Stored]) -> Floats:
     weight = np.log(1 + (len(stored) - found + 0.5) / (found + 0.5))
     out[filled] = weight @ best / weight.sum()
     return out
+
+
+def _check_tokens(question: Embedded, stored: Sequence[Stored]) -> None:
+    """Damaged bytes raise: two odd lengths joined would pass for rows, and a NaN would sort anywhere."""
+    width = 2 * len(question.token_vectors) // len(question.token_ids) if question.token_ids else 0
+    held: tuple[Embedded | Stored, ...] = (question, *stored) if question.token_ids else (question,)
+    for item in held:
+        if (
+            len(item.token_ids) % 2
+            or (item.token_ids and not width)
+            or 2 * len(item.token_vectors) != width * len(item.token_ids)
+        ):
+            raise ValueError("token vectors do not match their word pieces")
+        if not 0 < item.token_scale < float("inf"):
+            raise ValueError("the scale of token vectors is no positive number")
 
 
 def _identifier_share(text: str, stored: Sequence[Stored]) -> list[float]:
