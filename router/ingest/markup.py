@@ -25,6 +25,7 @@ _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)$")
 _RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_SUBJECT = re.compile(r"(?i)\s*(?:subject|re|title|betreff|concerns?)\s*:\s*(\S.*)")
 _LONG_TITLE = 120
 _MOST_OUTPUT_LINES = 30
 
@@ -123,14 +124,30 @@ def _fence_end(lines: Sequence[str], at: int, mark: str) -> int:
 
 
 def read_text(text: str) -> Parsed:
-    """Paragraphs at blank lines. The first line is the title when it is short and stands alone or above more text."""
-    blocks = tuple(paragraphs(clean_text(text).removeprefix("\ufeff")))
-    title = ""
-    if blocks:
-        head = blocks[0].text.split("\n")[0].strip()
-        more = len(blocks) > 1 or "\n" in blocks[0].text
-        title = clean_title(head) if more and 2 < len(head) <= _LONG_TITLE else ""
-    return Parsed(title, blocks)
+    """Paragraphs at blank lines. The first line is the title when it is short and has more text below it, with the subject
+    that may stand under it; a first line in capitals heads its paragraph."""
+    found = tuple(paragraphs(clean_text(text).removeprefix("\ufeff")))
+    if not found:
+        return Parsed("", ())
+    lines = found[0].text.split("\n")
+    more = len(found) > 1 or len(lines) > 1
+    title = clean_title(lines[0]) if more and 2 < len(lines[0].strip()) <= _LONG_TITLE else ""
+    subject = _SUBJECT.match(lines[1]) if title and len(lines) > 1 else None
+    if subject:
+        title = clean_title(f"{title}: {subject.group(1)}")
+    return Parsed(title, (found[0], *(block for paragraph in found[1:] for block in _headed(paragraph))))
+
+
+def _headed(paragraph: Block) -> Iterable[Block]:
+    first, _, rest = paragraph.text.partition("\n")
+    letters = [char for char in first if char.isalpha()]
+    if rest and len(letters) >= 3 and len(first) <= _LONG_TITLE // 2 and all(char.isupper() for char in letters):
+        assert paragraph.span.lines is not None
+        begin, end = paragraph.span.lines
+        yield Block("heading", first.strip(), Span(lines=(begin, begin)), level=2)
+        yield Block("paragraph", rest, Span(lines=(begin + 1, end)))
+    else:
+        yield paragraph
 
 
 def paragraphs(text: str, first: int = 1) -> Iterable[Block]:

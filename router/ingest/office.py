@@ -301,6 +301,12 @@ def sheet_blocks(name: str, rows: Sequence[tuple[int, Sequence[object]]]) -> Ite
 
 
 def _sheet_table(title: str, group: Sequence[tuple[int, Sequence[object]]]) -> Iterator[Block]:
+    """Rows with one cell above the table are its caption, not its header."""
+    while len(group) > 1 and sum(bool(cell_text(cell)) for cell in group[0][1]) == 1:
+        number, row = group[0]
+        caption = next(text for cell in row if (text := cell_text(_day(cell))))
+        yield Block("paragraph", caption, Span(lines=(number, number), sheet=title))
+        group = group[1:]
     span = Span(lines=(group[0][0], group[-1][0]), sheet=title)
     first = min((at for _, row in group for at, cell in enumerate(row) if cell_text(cell)), default=0)
     block = table_block([[_day(cell) for cell in row[first:]] for _, row in group], span)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ _LARGER = 1.15  # a heading's size over the usual one
 _WIDE_GAP = 1.8  # a gap between cells, in font sizes
 _PARAGRAPH_GAP = 1.75  # from line to line, in font sizes
 _LONG_HEADING = 150
+_DIGITS = re.compile(r"\d+")
 _LINE_END_HYPHEN = re.compile("(?<=[^\\W\\d_])[\ufffe\x02](?=[a-z])")
 
 
@@ -55,6 +57,7 @@ def read_pdf(data: bytes, limits: ParseLimits) -> Parsed:
     chars = sum(len("".join(line.text.split())) for lines in pages for line in lines)
     if chars < max(_LEAST_CHARS, _LEAST_CHARS_A_PAGE * count):
         raise Unreadable("no_text_layer", f"{count} pages and {chars} characters; run it through text recognition first")
+    pages = _without_running_lines(pages)
     usual = statistics.median([line.size for lines in pages for line in lines for _ in range(1 + len(line.text) // 20)] or [10.0])
     blocks = [block for at, lines in enumerate(pages, 1) for block in _page_blocks(lines, at, usual)]
     bare = [str(at) for at, lines in enumerate(pages, 1) if not lines]
@@ -69,6 +72,21 @@ def _title(facts: dict[str, str], blocks: Sequence[Block]) -> str:
         return named
     top = next((clean_title(block.text) for block in blocks[:2] if block.kind == "heading"), "")
     return "" if re.match(r"\d+(\.\d+)*\.?\s", top) else top
+
+
+def _without_running_lines(pages: list[list[_Line]]) -> list[list[_Line]]:
+    """Pages without the header and footer that most of them share, page numbers aside."""
+    shared: list[set[str]] = []
+    for end in (0, -1):
+        ends = Counter(_DIGITS.sub("#", lines[end].text) for lines in pages if len(lines) > 2)
+        shared.append({text for text, times in ends.items() if times >= 2 and 2 * times > len(pages)})
+    kept: list[list[_Line]] = []
+    for lines in pages:
+        inner = len(lines) > 2
+        first = int(inner and _DIGITS.sub("#", lines[0].text) in shared[0])
+        last = len(lines) - int(inner and _DIGITS.sub("#", lines[-1].text) in shared[1])
+        kept.append(lines[first:last])
+    return kept
 
 
 def _page_lines(document: Any, at: int) -> list[_Line]:

@@ -84,6 +84,19 @@ def test_plain_text(parser: Parser) -> None:
     ]
 
 
+def test_plain_text_with_subject_and_headings(parser: Parser) -> None:
+    parsed = parser.parse(
+        b"SERVICE BULLETIN SB-1\nSubject: PM-7, layer drops\n\nREASON\nA valve.\n\nNOTE\n\nIt is OK\nnow\n", "sb.txt"
+    )
+    assert parsed.title == "SERVICE BULLETIN SB-1: PM-7, layer drops"
+    assert [(block.kind, block.text, block.span.lines) for block in parsed.blocks[1:]] == [
+        ("heading", "REASON", (4, 4)),
+        ("paragraph", "A valve.", (5, 5)),
+        ("paragraph", "NOTE", (7, 7)),
+        ("paragraph", "It is OK\nnow", (9, 10)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -268,14 +281,22 @@ def test_xlsx(parser: Parser) -> None:
     book = openpyxl.Workbook()
     sheet: Any = book.active
     sheet.title = "Bins"
-    for row in (["bin", "part", "since"], ["A-1", "PN-88213", datetime(2026, 1, 2)], [], ["zone", "n"], ["A", 7.0]):  # noqa: DTZ001
+    for row in (
+        ["Prices of 2026"],
+        ["bin", "part", "since"],
+        ["A-1", "PN-88213", datetime(2026, 1, 2)],  # noqa: DTZ001
+        [],
+        ["zone", "n"],
+        ["A", 7.0],
+    ):
         sheet.append(row)
     book.create_sheet("Empty")
     parsed = parser.parse(saved(book), "x.xlsx")
     assert [(block.kind, block.text, block.span) for block in parsed.blocks] == [
         ("heading", "Bins", Span(lines=(1, 1), sheet="Bins")),
-        ("table", "bin | part | since\nA-1 | PN-88213 | 2026-01-02", Span(lines=(1, 2), sheet="Bins")),
-        ("table", "zone | n\nA | 7", Span(lines=(4, 5), sheet="Bins")),
+        ("paragraph", "Prices of 2026", Span(lines=(1, 1), sheet="Bins")),
+        ("table", "bin | part | since\nA-1 | PN-88213 | 2026-01-02", Span(lines=(2, 3), sheet="Bins")),
+        ("table", "zone | n\nA | 7", Span(lines=(5, 6), sheet="Bins")),
     ]
 
 
@@ -312,6 +333,21 @@ def test_pdf(parser: Parser) -> None:
         ("paragraph", "The oil is changed every 4,000\nhours of work.", 1),
         ("table", "Part | Torque\nPN-70452 | 48 Nm\nPN-70455 | 52 Nm", 2),
     ]
+
+
+def test_pdf_without_running_lines(parser: Parser) -> None:
+    pages = [
+        [
+            (8, f"CX code list, page {n}"),
+            (10, ""),
+            (10, f"Text of page {n} stands"),
+            (10, "on two lines."),
+            (10, ""),
+            (8, "Fabrikam"),
+        ]
+        for n in (1, 2, 3)
+    ]
+    assert texts(parser.parse(pdf_bytes(pages), "x.pdf")) == [f"Text of page {n} stands\non two lines." for n in (1, 2, 3)]
 
 
 # --- content decides --------------------------------------------------------------------------------------------------
