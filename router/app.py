@@ -401,7 +401,7 @@ def _clock_us() -> int:
 
 
 def _parse_question(text: str, k: int, now: datetime | None, deadline_s: float) -> Question:
-    if not text.strip().strip("\0"):
+    if not text.replace("\0", "").strip():
         raise UsageError("question_empty", "the question is empty", "ask something")
     if len(text) > MAX_QUESTION_CHARS:
         raise UsageError("question_too_long", f"the question is over {MAX_QUESTION_CHARS} characters", "shorten it")
