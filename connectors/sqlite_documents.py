@@ -353,6 +353,10 @@ def _corrupt() -> SourceError:
     return SourceError("store_corrupt", "the document store is damaged", "run `pointsman index --full`")
 
 
+def _no_generation(name: str) -> SourceError:
+    return SourceError("generation_missing", f"there is no generation `{name}`", "run `pointsman index --full`")
+
+
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     """SQLite's errors to ours; no path, no statement and no text of a document gets out."""
@@ -656,17 +660,22 @@ class SqliteDocuments:
     def relabel(self, tenant: str, labels: Mapping[str, Labels], *, generation: str | None = None) -> int:
         changed = 0
         entity = self._document_type()
-        for new in labels.values():
+        # One change of a rule gives many documents the same labels: they are checked, digested and filed once.
+        for new in {id(new): new for new in labels.values()}.values():
             _check_labels(new, entity)
         if self._path(tenant, generation) is None:
             return 0
         with self._write(tenant, generation, None) as con:
+            lids: dict[tuple[str, int], int] = {}
             for document_id, new in labels.items():
                 row = con.execute("SELECT did, source, lid FROM document WHERE id = ?", (document_id,)).get
                 if row is None:
                     continue
                 did, source, old = row
-                lid = _lid(con, source, new, entity)
+                filed = (source, id(new))
+                if filed not in lids:
+                    lids[filed] = _lid(con, source, new, entity)
+                lid = lids[filed]
                 if lid != old:
                     con.execute("UPDATE document SET lid = ?1 WHERE did = ?2", (lid, did))
                     con.execute("UPDATE cn SET lid = ?1 WHERE rid IN (SELECT rid FROM chunk WHERE did = ?2)", (lid, did))
@@ -724,7 +733,7 @@ class SqliteDocuments:
         if previous == generation:
             return
         if self._path(tenant, generation) is None:
-            raise SourceError("generation_missing", f"there is no generation `{generation}`", "run `pointsman index --full`")
+            raise _no_generation(generation)
         with _translated():
             self._point(folder, generation)
             for path in folder.glob("g-*"):
@@ -749,6 +758,10 @@ class SqliteDocuments:
         folder = self._folder / partition_name(tenant)
         first = generation is None and self.generation(tenant) is None
         name = generation or self.generation(tenant) or "g-000001"
+        if not _GENERATION.fullmatch(name):
+            raise _no_generation(name)
+        if generation is None and not first:
+            self._path(tenant, None)  # never make an empty file in the place of one that is lost
         with _translated(), self._writing:
             _make_private(folder)
             con = _connect(folder / f"{name}.sqlite", self._busy_s, write=True)
@@ -786,11 +799,16 @@ class SqliteDocuments:
             _refill(con, entity)
 
     def _path(self, tenant: str, generation: str | None) -> Path | None:
+        """None where there is nothing; a current generation whose file is gone is a fault and not an empty store."""
         name = generation or self.generation(tenant)
         if name is None or not _GENERATION.fullmatch(name):
             return None
         path = self._folder / partition_name(tenant) / f"{name}.sqlite"
-        return path if path.exists() else None
+        if path.exists():
+            return path
+        if generation is None:
+            raise _unreadable()
+        return None
 
     def _point(self, folder: Path, generation: str) -> None:
         """The pointer changes by rename: a reader sees the old generation or the new one."""
