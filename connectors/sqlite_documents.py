@@ -82,6 +82,7 @@ OLDEST_SQLITE = (3, 51, 3)  # before it, two connections in WAL mode could corru
 BUSY_S = 20.0
 _GENERATION = re.compile(r"g-\d{6,}")
 _COPY = ".copy"
+_SETTINGS = ("mmap_size = 0", "synchronous = FULL", "secure_delete = ON", "cache_size = -65536", "trusted_schema = OFF")
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 _MOST_TERMS = 256
 
@@ -386,9 +387,8 @@ def _connect(path: Path, busy_s: float, *, write: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if write else 0)
     con = apsw.Connection(str(path), flags=flags)
     con.set_busy_timeout(int(busy_s * 1000))
-    con.execute(
-        "PRAGMA mmap_size = 0; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA cache_size = -65536; PRAGMA trusted_schema = OFF"
-    )
+    for setting in _SETTINGS:  # one by one: of several in one text, apsw runs none behind the first that returns a row
+        con.execute(f"PRAGMA {setting}").fetchall()
     con.enable_load_extension(True)
     con.load_extension(_vector_extension())
     con.enable_load_extension(False)

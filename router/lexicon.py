@@ -2,6 +2,8 @@
 
 One definition serves indexing and asking in every store, so that `max_retry_count`, `maxRetryCount` and "max retry
 count" meet, and `ERR-4012` is found whole and in parts. Measured on code: +14 points nDCG@10 for the lexical leg.
+
+INVARIANT: each function takes time linear in its text (tests/unit/test_lexicon.py::test_hostile_text_takes_linear_time).
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def expand(text: str) -> str:
     """`text` with each compound followed by what it is made of, for an index that splits at everything but letters and digits.
 
     A compound that mixes letters with digits, underscores or inner capitals is written whole without its joints, then in
-    parts; all other text stays as it is.
+    parts (`PDFs` too: its parts alone would never meet `pdfs`); all other text stays as it is.
     """
     return _COMPOUND.sub(_expand_one, text)
 
@@ -62,7 +64,7 @@ def _expand_one(match: re.Match[str]) -> str:
     for piece in re.split(r"[./:]+", token):
         parts = _PARTS.findall(piece)
         whole = _JOINT.sub("", piece)
-        if len(parts) > 1 and _is_identifier(piece):
+        if len(parts) > 1 and (piece.isalpha() or _is_identifier(piece)):
             out.append(whole)
         out.extend(parts)
     return " ".join(out)
