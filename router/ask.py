@@ -143,7 +143,7 @@ def _search(
             rerank=max(line.search.rerank, question.k),
         ),
     )
-    receipt = digest(steps.filter, key=line.key, tenant=principal.tenant, source="*")
+    receipt = digest(steps.filter, key=line.key, tenant=principal.tenant, source="*", text=steps.text)
     found.filters = tuple(Receipt(leg, receipt) for leg in steps.legs)
     found.policies = frozenset(policy for grant in grants.search for policy in grant.policies)
     purpose = Purpose(principal.name, "embed_question", frozenset(), decision_id)

@@ -13,7 +13,7 @@ from datetime import datetime
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
-from router.filters import Filter, Scalar
+from router.filters import Filter, Part, Scalar
 
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
@@ -116,12 +116,15 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Everything a principal may search, by source; sources with `Never` are absent. `day_ms` is `context.now`."""
+    """Everything a principal may search, by source; sources with `Never` are absent. `day_ms` is `context.now`.
+
+    `joined` is one filter over all of them, remembered with them: to join them anew costs more than to decide."""
 
     principal: Principal
     policy_version: str
     day_ms: int
     search: tuple[Grant, ...]
+    joined: Part | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +140,16 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The plan of one question: one filter over all granted sources, the legs, and how many candidates each gives."""
+    """The plan of one question: one filter over all granted sources, the legs, and how many candidates each gives.
+
+    `text` is the filter's canonical text where it is known."""
 
     strategy: str
     filter: Filter
     legs: tuple[Leg, ...]
     candidates: int
     rerank: int
+    text: str | None = field(default=None, compare=False)
 
 
 # --- documents --------------------------------------------------------------------------------------------------------

@@ -270,12 +270,27 @@ def compile_part(f: Filter, entity: EntityType, *, negated: bool = False) -> Par
     return _simplify(_negate(guard(f, entity), negated=negated), entity, frozenset(_required(entity)))
 
 
-def join_parts(permits: Iterable[Part], vetoes: Iterable[Part], entity: EntityType) -> Filter:
+def join_parts(permits: Iterable[Part], vetoes: Iterable[Part], entity: EntityType) -> Part:
     """Some permit and every veto, demanding every required scalar: like `compile_filter`, of parts compiled before."""
     required = (_atom(Has(name)) for name in _required(entity))
-    compiled = _join(And, (*required, _join(Or, permits), *vetoes)).filter
-    _check_size(compiled)
+    compiled = _join(And, (*required, _join(Or, permits), *vetoes))
+    _check_size(compiled.filter)
     return compiled
+
+
+def join_sources(granted: Iterable[tuple[str, Part]], field: str) -> Part:
+    """One filter over several sources, named in `field`, each under its own part; those that share a part stand together.
+
+    Parts are compared by their text: `Eq("x", 1)` and `Eq("x", True)` are equal to Python and not to policy.
+    """
+    sharing: dict[str, tuple[Part, set[str]]] = {}
+    for source, part in granted:
+        sharing.setdefault(part.key, (part, set()))[1].add(source)
+    return _join(Or, (_join(And, (_named(field, names), part)) for part, names in sharing.values()))
+
+
+def _named(field: str, names: set[str]) -> Part:
+    return _atom(In(field, frozenset(names)) if len(names) > 1 else Eq(field, *names))
 
 
 def _required(entity: EntityType) -> list[str]:
@@ -575,9 +590,12 @@ def canonical(f: Filter) -> str:
     return _ENCODER.encode(as_json(f))
 
 
-def digest(f: Filter, *, key: bytes, tenant: str, source: str) -> str:
-    """HMAC-SHA-256 over the canonical JSON, tenant and source: a receipt that does not reveal the filter by guessing."""
-    body = json.dumps([tenant, source, canonical(f)], ensure_ascii=True, separators=(",", ":"))
+def digest(f: Filter, *, key: bytes, tenant: str, source: str, text: str | None = None) -> str:
+    """HMAC-SHA-256 over the canonical JSON, tenant and source: a receipt that does not reveal the filter by guessing.
+
+    `text` is the filter's canonical text where it is known already.
+    """
+    body = json.dumps([tenant, source, canonical(f) if text is None else text], ensure_ascii=True, separators=(",", ":"))
     return hmac.new(key, body.encode(), hashlib.sha256).hexdigest()
 
 

@@ -13,6 +13,8 @@ from router.filters import EntityType, Field, Filter, In, all_of, any_of, canoni
 
 
 def build(grants: Grants, document_type: EntityType, *, legs: tuple[Leg, ...], candidates: int, rerank: int) -> Steps:
+    if grants.joined is not None:
+        return Steps("simple", grants.joined.filter, legs, candidates, rerank, text=grants.joined.key)
     return Steps("simple", scope(grants.search, document_type), legs, candidates, rerank)
 
 

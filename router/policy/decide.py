@@ -23,7 +23,7 @@ from typing import Any
 
 from router.domain import SOURCE_FIELD, Grant, Grants, Issuer, Labels, Principal, Source
 from router.errors import PolicyError, Refused
-from router.filters import ALWAYS, NEVER, EntityType, Filter, Part, Scalar, compile_part, join_parts
+from router.filters import ALWAYS, NEVER, EntityType, Part, Scalar, compile_part, join_parts, join_sources
 from router.policy.residual import Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
 
@@ -131,8 +131,8 @@ class PolicySet:
         """What `principal` may search today, by source. Raises `Refused` where no sound filter can be given."""
         day_ms = to_day_ms(now)
         key = (_exact(principal), day_ms)
-        granted: tuple[Grant, ...] = self.engine.granted.get(key, lambda: self._grants(principal, day_ms), _weight(principal))
-        return Grants(principal, self.version, day_ms, granted)
+        granted, joined = self.engine.granted.get(key, lambda: self._grants(principal, day_ms), _weight(principal))
+        return Grants(principal, self.version, day_ms, granted, joined)
 
     def recheck(self, principal: Principal, now: datetime, things: Sequence[tuple[str, str, Labels]]) -> list[Verdict]:
         """Cedar in full on each (source, document id, labels); in order. Whatever cannot be judged is denied."""
@@ -164,24 +164,26 @@ class PolicySet:
 
     # --- partial --------------------------------------------------------------------------------------------------
 
-    def _grants(self, principal: Principal, day_ms: int) -> tuple[Grant, ...]:
+    def _grants(self, principal: Principal, day_ms: int) -> tuple[tuple[Grant, ...], Part]:
+        """By source, and all of them in one filter."""
         names = sorted(source.name for source in self.sources.values() if source.tenant == principal.tenant)
         if not names:
-            return ()
+            return (), join_sources((), SOURCE_FIELD)
         parts: dict[Hashable, Part] = {}
-        compiled: dict[tuple[bool, ...], tuple[Filter, tuple[str, ...]]] = {}
+        compiled: dict[tuple[bool, ...], tuple[Part, tuple[str, ...]]] = {}
         said = {policy_id: (tree, _members(tree)) for policy_id, tree in self._open_residuals(principal, day_ms).items()}
         members = list(dict.fromkeys(member for _, own in said.values() for member in own))
-        granted = []
+        granted: list[tuple[Grant, Part]] = []
         for name in names:
             # Sources that no policy tells apart share one filter; parts that do not speak of sources are shared by all.
             kind = tuple(name in member.sources for member in members)
             if kind not in compiled:
                 compiled[kind] = self._compile(said, name, parts)
-            f, speaking = compiled[kind]
-            if f != NEVER:
-                granted.append(Grant(name, f, speaking))
-        return tuple(granted)
+            part, speaking = compiled[kind]
+            if part.filter != NEVER:
+                granted.append((Grant(name, part.filter, speaking), part))
+        joined = join_sources(((grant.source, part) for grant, part in granted), SOURCE_FIELD)
+        return tuple(grant for grant, _ in granted), joined
 
     def _open_residuals(self, principal: Principal, day_ms: int) -> dict[str, Open]:
         """One partial evaluation of the whole set; every policy must come back with a residual that is understood."""
@@ -206,7 +208,7 @@ class PolicySet:
 
     def _compile(
         self, said: Mapping[str, tuple[Open, list[Member]]], source: str, parts: dict[Hashable, Part]
-    ) -> tuple[Filter, tuple[str, ...]]:
+    ) -> tuple[Part, tuple[str, ...]]:
         """As Cedar decides: some permit speaks and no forbid does; and the ids of those that may speak."""
         speaking: list[str] = []
         permits: list[Part] = []

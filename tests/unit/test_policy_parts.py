@@ -5,6 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.domain import SOURCE_FIELD, Grant
 from router.filters import (
     ALWAYS,
     NEVER,
@@ -28,10 +29,12 @@ from router.filters import (
     compile_filter,
     compile_part,
     join_parts,
+    join_sources,
     matches,
     simplify,
     walk,
 )
+from router.plan import scope
 from tests import policy_world as world
 
 ENTITY = EntityType(
@@ -87,11 +90,23 @@ def test_parts_mean_the_whole(permits, forbids, thing):
     whole = compile_filter(And((Or(tuple(permits)), Not(Or(tuple(forbids))))), ENTITY)
     joined = join_parts(
         [compile_part(f, ENTITY) for f in permits], [compile_part(f, ENTITY, negated=True) for f in forbids], ENTITY
-    )
+    ).filter
     complete = "tenant" in thing and "level" in thing
     truth = complete and any(matches(f, thing) for f in permits) and not any(matches(f, thing) for f in forbids)
     assert matches(joined, thing) == truth
     assert matches(whole, thing) == truth
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=filters, second=filters)
+def test_sources_joined_from_parts_are_the_plan_s_own_filter(first, second):
+    """What is remembered with grants is, to the byte, what the plan would make of them: receipts do not depend on the way."""
+    parts = [join_parts([compile_part(f, ENTITY)], [], ENTITY) for f in (first, second)]
+    by_source = [("a", parts[0]), ("b", parts[1]), ("c", parts[0])]
+    joined = join_sources(by_source, SOURCE_FIELD)
+    planned = scope([Grant(source, part.filter, ()) for source, part in by_source if part.filter != NEVER], ENTITY)
+    assert joined.key == canonical(joined.filter) == canonical(planned)
+    assert joined.filter == planned
 
 
 @settings(max_examples=300, deadline=None)
@@ -106,7 +121,7 @@ def test_simplify_keeps_truth_and_is_stable(f, thing):
 @given(f=filters)
 def test_every_comparison_of_a_scalar_stands_beside_has(f):
     """In a conjunction with, or below one with, `Has` of its field; else SQL's third truth value could come through a Not."""
-    compiled = join_parts([compile_part(f, ENTITY)], [], ENTITY)
+    compiled = join_parts([compile_part(f, ENTITY)], [], ENTITY).filter
     _assert_guarded(compiled, frozenset())
 
 
