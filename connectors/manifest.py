@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -88,7 +88,7 @@ def open_manifest(url: str) -> SqlManifest:
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode = DELETE", "synchronous = FULL", "busy_timeout = 20000", "secure_delete = ON"):
+    for pragma in ("journal_mode = TRUNCATE", "synchronous = FULL", "busy_timeout = 20000", "secure_delete = ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -155,6 +155,15 @@ class SqlManifest:
             return
         with self._begin() as connection:
             _upsert(connection, _DOCUMENTS, [_plain(row) for row in rows], _KEYS)
+
+    def relabel(self, tenant: str, generation: str, source: str, digests: Mapping[str, str]) -> None:
+        if not digests:
+            return
+        place = {"b_tenant": tenant, "b_generation": generation, "b_source": source}
+        matching = sa.and_(*(_DOCUMENTS.c[name] == sa.bindparam(f"b_{name}") for name in _KEYS))
+        change = sa.update(_DOCUMENTS).where(matching).values(label_digest=sa.bindparam("digest"))
+        with self._begin() as connection:
+            connection.execute(change, [{**place, "b_key": key, "digest": digest} for key, digest in digests.items()])
 
     def remove(self, rows: Sequence[ManifestRow]) -> None:
         if not rows:

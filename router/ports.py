@@ -151,6 +151,10 @@ class Manifest(Protocol):
         """Insert or replace by tenant, generation, source and key."""
         ...
 
+    def relabel(self, tenant: str, generation: str, source: str, digests: Mapping[str, str]) -> None:
+        """Give rows (by key) another label digest."""
+        ...
+
     def remove(self, rows: Sequence[ManifestRow]) -> None: ...
 
     def copy(self, tenant: str, *, old: str, new: str, sources: Iterable[str]) -> None:

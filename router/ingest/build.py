@@ -248,7 +248,8 @@ class _SourceLine:
             )
             labels = {item.row.document_id: item.labels for item in batch}
             self.workshop.store.relabel(self.tenant.tenant, labels, generation=self.tenant.generation)
-            self.workshop.manifest.write([replace(item.row, label_digest=item.digest) for item in batch])
+            digests = {item.row.key: item.digest for item in batch}
+            self.workshop.manifest.relabel(self.tenant.tenant, self.tenant.generation, self.source.name, digests)
             shown.update((item.row.document_id, item.digest) for item in batch)
             self.report.relabelled += len(batch)
 

@@ -50,6 +50,19 @@ def test_write_replaces(manifest: SqlManifest) -> None:
     manifest.remove([])
 
 
+def test_relabel(manifest: SqlManifest) -> None:
+    manifest.write([row("a"), row("b"), row("b", source="other"), row("b", generation="g-2")])
+    manifest.relabel("t", "g-1", "docs", {"b": "new", "unknown": "new"})
+    manifest.relabel("t", "g-1", "docs", {})
+    found = [
+        (item.generation, item.source, item.key)
+        for name in ("g-1", "g-2")
+        for item in manifest.rows("t", name)
+        if item.label_digest == "new"
+    ]
+    assert found == [("g-1", "docs", "b")]
+
+
 def test_many_rows(manifest: SqlManifest) -> None:
     rows = [row(f"k{at:05}") for at in range(2_500)]
     manifest.write(rows)
@@ -130,5 +143,5 @@ def test_no_file_of_its_own(tmp_path: Path) -> None:
 def test_rollback_journal(tmp_path: Path) -> None:
     open_manifest(f"sqlite:///{tmp_path}/m.sqlite").write([row("a")])
     with sqlite3.connect(tmp_path / "m.sqlite") as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)  # what a plain connection uses: no WAL
     assert not list(tmp_path.glob("*-wal"))
