@@ -1,5 +1,6 @@
 """Policy folders that must not be loaded, and what happens when a good one breaks. Nothing here ever widens a filter."""
 
+import dataclasses
 import json
 import threading
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from router.domain import Principal
 from router.errors import PolicyError, Refused
 from router.policy import LivePolicies, inspect_folder, load_policies
-from router.policy.decide import PolicySet
+from router.policy.decide import PolicySet, Statement, build_engine
 from router.policy.load import inspect_files
 from router.policy.strict import Faults
 from tests import policy_world as world
@@ -547,6 +548,18 @@ def test_no_residuals_is_a_refusal(monkeypatch):
     with pytest.raises(Refused) as caught:
         policies.grants(ADA, world.NOW)
     assert caught.value.code == "policy_no_decision"
+
+
+def test_forbid_that_errors_is_a_deny():
+    """Cedar skips a forbid that errors and says Allow. Validation keeps such a policy out; should one get in, it denies."""
+    policies = world.load_files(world.folder_files(GOOD))
+    text = policy('resource.region == "west"', effect="forbid", name="errs")
+    errs = Statement("errs", "forbid", "r", "o", "documents.cedar", 9, text, {})
+    engine = build_engine([*policies.statements, errs], policies.engine.schema)
+    broken = dataclasses.replace(policies, engine=engine)
+    things = [("alpha", "lacks it", LABELS), ("alpha", "has it", LABELS | {"region": "east"})]
+    verdicts = broken.recheck(ADA, world.NOW, things)
+    assert [(verdict.allowed, verdict.why) for verdict in verdicts] == [(False, "error"), (True, "")]
 
 
 def test_filter_too_large_is_refused_not_widened():
