@@ -110,10 +110,10 @@ class Parser:
     def _replace(self) -> None:
         self._kill()
         ours, theirs = self._context.Pipe()
-        self._process = self._context.Process(target=_serve, args=(theirs, self._limits), daemon=True)
-        _start_without_main(self._process)
+        process = self._context.Process(target=_serve, args=(theirs, self._limits), daemon=True)
+        _start_without_main(process)
+        self._process, self._pipe, self._done = process, ours, 0  # only now: Ctrl-C while it starts leaves nothing to kill
         theirs.close()
-        self._pipe, self._done = ours, 0
 
     def _kill(self) -> None:
         if self._pipe is not None:
