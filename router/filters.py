@@ -266,6 +266,8 @@ def compile_part(f: Filter, entity: EntityType, *, negated: bool = False) -> Par
 
     Only `join_parts` makes something of it that may be given to a connector. Many joins may share one part.
     """
+    if isinstance(f, Always | Never):
+        return _NEVER_PART if isinstance(f, Always) is negated else _ALWAYS_PART
     check(f, entity)
     return _simplify(_negate(guard(f, entity), negated=negated), entity, frozenset(_required(entity)))
 
@@ -471,6 +473,8 @@ def _simplify(f: Filter, entity: EntityType, held: frozenset[str]) -> Part:
 
 
 def _atom(f: Filter) -> Part:
+    if isinstance(f, Always | Never):
+        return _ALWAYS_PART if isinstance(f, Always) else _NEVER_PART
     return Part(canonical(f), f)
 
 

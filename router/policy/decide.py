@@ -24,7 +24,7 @@ from typing import Any
 from router.domain import SOURCE_FIELD, Grant, Grants, Issuer, Labels, Principal, Source
 from router.errors import PolicyError, Refused
 from router.filters import ALWAYS, NEVER, EntityType, Part, Scalar, compile_part, join_parts, join_sources
-from router.policy.residual import Member, Open, fold, read_residual
+from router.policy.residual import FALSE, Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
 
 MEMO_LIMIT = 4_096
@@ -171,7 +171,9 @@ class PolicySet:
             return (), join_sources((), SOURCE_FIELD)
         parts: dict[Hashable, Part] = {}
         compiled: dict[tuple[bool, ...], tuple[Part, tuple[str, ...]]] = {}
-        said = {policy_id: (tree, _members(tree)) for policy_id, tree in self._open_residuals(principal, day_ms).items()}
+        open_trees = self._open_residuals(principal, day_ms)
+        # A policy that is false for this principal is silent everywhere, as permit and as forbid: most are, in a large folder.
+        said = {policy_id: (tree, _members(tree)) for policy_id, tree in open_trees.items() if tree is not FALSE}
         members = list(dict.fromkeys(member for _, own in said.values() for member in own))
         granted: list[tuple[Grant, Part]] = []
         for name in names:
@@ -216,12 +218,13 @@ class PolicySet:
         try:
             for policy_id, (tree, members) in said.items():
                 forbids = self.engine.effects[policy_id] == "forbid"
-                key = (policy_id, *(source in member.sources for member in members))
-                if key not in parts:
-                    parts[key] = compile_part(fold(tree, source), self.document_type, negated=forbids)
-                if parts[key].filter != (ALWAYS if forbids else NEVER):
+                key: Hashable = (policy_id, *[source in member.sources for member in members]) if members else policy_id
+                part = parts.get(key)
+                if part is None:
+                    part = parts[key] = compile_part(fold(tree, source), self.document_type, negated=forbids)
+                if part.filter is not (ALWAYS if forbids else NEVER):
                     speaking.append(policy_id)
-                    (vetoes if forbids else permits).append(parts[key])
+                    (vetoes if forbids else permits).append(part)
             return join_parts(permits, vetoes, self.document_type), tuple(sorted(speaking))
         except PolicyError as error:
             raise Refused(error.code, error.message, error.hint) from error

@@ -137,6 +137,7 @@ def _entity(at: int, source: str, labels: Labels) -> dict[str, Any]:
 def _forget(policies: PolicySet) -> None:
     policies.engine.granted._held.clear()
     policies.engine.entities._held.clear()
+    policies.engine.granted.weight = policies.engine.entities.weight = 0
 
 
 def _without_fsync(router: Router) -> None:
