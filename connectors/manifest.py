@@ -147,7 +147,7 @@ class SqlManifest:
         if source is not None:
             query = query.where(_DOCUMENTS.c.source == source)
         with self._connect() as connection:
-            found = [ManifestRow(**dict(zip(_NAMES, row, strict=True))) for row in connection.execute(query)]
+            found = [ManifestRow(*row) for row in connection.execute(query)]  # columns stand in the order of its fields
         return sorted(found, key=lambda row: (row.source, row.key))
 
     def write(self, rows: Sequence[ManifestRow]) -> None:

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from types import ModuleType, TracebackType
 from typing import Any
@@ -130,14 +131,18 @@ class Parser:
 
 def _start_without_main(process: Any) -> None:
     """Start without the caller's main module: multiprocessing would import it again in the new process, which costs time
-    and runs a script that has no `if __name__ == "__main__"` a second time."""
+    and runs a script that has no `if __name__ == "__main__"` a second time. Ctrl-C waits until it runs, and the new process
+    never gets it: half-started it would show a trace of its own."""
     with _STARTING:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
+        resource_tracker.ensure_running()  # it would lift the block below
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         finally:
             sys.modules["__main__"] = main
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # --- inside the process -----------------------------------------------------------------------------------------------

@@ -61,13 +61,16 @@ class Labeller:
     def __init__(self, entity: EntityType, source: Source, documents: DocumentSource) -> None:
         self._entity, self._source, self._documents = entity, source, documents
         self._known: dict[tuple[str, str], Labelled | Unlabelled] = {}
+        self._last: tuple[object, str] = None, ""
 
     def label(self, entry: Entry, narrowing: str) -> Labelled:
         """`narrowing` is the front matter's part as canonical JSON. Raises `Unlabelled`."""
         raw = self._documents.labels(entry)
         if raw.narrowing or raw.fault:
             return build_labels(self._entity, self._source, raw, json.loads(narrowing))
-        key = json.dumps(raw.rules, default=repr), narrowing
+        if raw.rules is not self._last[0]:  # neighbours mostly share their rules
+            self._last = raw.rules, json.dumps(raw.rules, default=repr)
+        key = self._last[1], narrowing
         known = self._known.get(key)
         if known is None:
             try:
