@@ -3,6 +3,9 @@
 A `Filter` says of one thing (a document, a row) whether it may be seen. There is no value that means "no filter":
 `Always` has to be written down by policy, and connectors take a `Filter`, never an optional one.
 
+The module is above 600 lines because checking, simplifying, evaluating, the digest and the wording all walk the same closed set
+of nodes: a new node is one change in one place.
+
 INVARIANT: in a guarded filter every comparison is dominated by `Has` on its field, so that two-valued logic here and
 three-valued logic in a store agree on things that lack the field (tests/unit/test_filters.py::test_guard_dominates).
 INVARIANT: literals have exactly the type of their field; a mistyped one raises before any I/O

@@ -121,6 +121,7 @@ class _Passages:
 
 
 def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+    """Index the collection in a throw-away folder and ask its judged queries; the figures as they are printed."""
     collection = load_collection(folder)
     queries = collection.queries[: options.queries]
     if not queries or not collection.documents:
