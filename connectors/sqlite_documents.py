@@ -85,6 +85,8 @@ _COPY = ".copy"
 _SETTINGS = ("mmap_size = 0", "synchronous = FULL", "secure_delete = ON", "cache_size = -65536", "trusted_schema = OFF")
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 _MOST_TERMS = 256
+_MOST_LOWERED = 512
+_MOST_SHARED = 500  # SQLite bounds the columns of a SELECT at 2,000
 
 _TABLES = f"""
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -159,12 +161,27 @@ def lower_filter(f: Filter, fields: Mapping[str, Field], *, from_json: bool = Fa
     """SQL over one row `c` of `label`, with bound values `:f0`, `:f1`…
 
     `from_json` reads attributes from the label's JSON instead of its columns: slower, and right under any schema.
+    A set comparison that policies repeat (everybody's own groups, in every policy and source) is made once a statement.
     """
     values: dict[str, Any] = {}
-    return _lower(f, fields, values, from_json=from_json), values
+    sets: dict[tuple[str, str, str], str] = {}
+    where = _lower(f, fields, values, sets, from_json=from_json)
+    if not sets:
+        return where, values
+    members = ", ".join(f"{_having(op, f':{at}f', f':{at}v')} {at}" for (_, op, _), at in sets.items())
+    for (name, _, strings), at in sets.items():
+        values |= {f"{at}f": name, f"{at}v": strings}
+    return f"c.lid IN (WITH c AS MATERIALIZED (SELECT c.*, {members} FROM label c) SELECT c.lid FROM c WHERE {where})", values
 
 
-def _lower(f: Filter, fields: Mapping[str, Field], values: dict[str, Any], *, from_json: bool) -> str:
+def _having(op: str, field: str, strings: str) -> str:
+    """Some member of the label's set `field` is (not) among `strings`."""
+    return f"EXISTS (SELECT 1 FROM label_set m WHERE m.lid = c.lid AND m.field = {field} AND m.value {op} (SELECT value FROM json_each({strings})))"
+
+
+def _lower(
+    f: Filter, fields: Mapping[str, Field], values: dict[str, Any], sets: dict[tuple[str, str, str], str], *, from_json: bool
+) -> str:
     def bind(value: Any) -> str:
         name = f"f{len(values)}"
         values[name] = value
@@ -175,11 +192,14 @@ def _lower(f: Filter, fields: Mapping[str, Field], values: dict[str, Any], *, fr
             return f"pointsman_attribute(c.json, {bind(name)}, {bind(fields[name].kind)})"
         return f'c."{_column(name, fields[name])}"'
 
-    def member(name: str) -> str:
-        return f"EXISTS (SELECT 1 FROM label_set m WHERE m.lid = c.lid AND m.field = {bind(name)} AND m.value"
+    def having(name: str, op: str, strings: frozenset[str]) -> str:
+        key = (name, op, json.dumps(sorted(strings)))
+        if key not in sets and len(sets) >= _MOST_SHARED:
+            return _having(op, bind(name), bind(key[2]))
+        return "c." + sets.setdefault(key, f"m{len(sets)}")
 
     def below(items: tuple[Filter, ...]) -> list[str]:
-        return [_lower(item, fields, values, from_json=from_json) for item in items]
+        return [_lower(item, fields, values, sets, from_json=from_json) for item in items]
 
     match f:
         case Always():
@@ -207,9 +227,9 @@ def _lower(f: Filter, fields: Mapping[str, Field], values: dict[str, Any], *, fr
         case Ge(name, bound):
             return f"{column(name)} >= {bind(bound)}"
         case Overlaps(name, strings):
-            return f"{member(name)} IN (SELECT value FROM json_each({bind(json.dumps(sorted(strings)))})))"
+            return having(name, "IN", strings)
         case Within(name, strings):
-            return f"NOT {member(name)} NOT IN (SELECT value FROM json_each({bind(json.dumps(sorted(strings)))})))"
+            return f"NOT {having(name, 'NOT IN', strings)}"
         case Like(name, parts):
             return f"pointsman_like({column(name)}, {bind(json.dumps(list(parts)))})"
 
@@ -354,6 +374,11 @@ def _corrupt() -> SourceError:
     return SourceError("store_corrupt", "the document store is damaged", "run `pointsman index --full`")
 
 
+def _nothing_indexed() -> SourceError:
+    """Says nothing of documents: every run of the indexer makes the partition, also over an empty source."""
+    return SourceError("store_missing", "nothing has been indexed here yet", "run `pointsman index`")
+
+
 def _no_generation(name: str) -> SourceError:
     return SourceError("generation_missing", f"there is no generation `{name}`", "run `pointsman index --full`")
 
@@ -475,6 +500,7 @@ class SqliteDocuments:
             raise SourceError(
                 "store_failed", "this SQLite has a bug that can corrupt a store", "install apsw with SQLite 3.51.3 or later"
             )
+        self._lowered: dict[tuple[int, bool], tuple[Filter, EntityType, tuple[str, dict[str, Any]]]] = {}
         self._folder = folder
         self._document_type = document_type
         self._busy_s = busy_s
@@ -498,7 +524,7 @@ class SqliteDocuments:
             return Found((), 0)
         with self._reading(search.tenant, search.deadline_s) as reader:
             if reader is None:
-                return Found((), 0)
+                raise _nothing_indexed()
             if search.vector is not None and search.model_id != reader.meta.get("model_id", search.model_id):
                 raise SourceError(
                     "model_mismatch", "the index was built with another embedding model", "run `pointsman index --full`"
@@ -595,7 +621,10 @@ class SqliteDocuments:
 
     def _check(self, f: Filter) -> None:
         """Refuse before any I/O what this store could misread."""
-        check(f, self._shaped()[1])
+        entity = self._shaped()[1]
+        held = self._lowered.get((id(f), False))
+        if held is None or held[0] is not f or held[1] is not entity:
+            check(f, entity)
 
     def _shaped(self) -> tuple[EntityType, EntityType, str]:
         """The document type that policy declares now, the same with the source's field, and its text; made anew on a reload."""
@@ -609,10 +638,21 @@ class SqliteDocuments:
         last written; where policy declares others by now, the labels' JSON is read until the next write."""
         _, entity, fields = self._shaped()
         fresh = reader.meta.get("fields") == fields
-        where, values = lower_filter(f, entity.fields, from_json=not fresh)
+        where, values = self._lower_once(f, entity, from_json=not fresh)
         if fresh:
             return f"c.fits AND {where}", values
         return f"pointsman_fits(c.json, :fields) AND {where}", {**values, "fields": fields}
+
+    def _lower_once(self, f: Filter, entity: EntityType, *, from_json: bool) -> tuple[str, dict[str, Any]]:
+        """Grants are remembered, so the very same filter comes with every question, to search and to load; its text, too, is
+        remembered. Known by identity: the entry keeps the filter, so that no other object can take its place."""
+        key = (id(f), from_json)
+        held = self._lowered.get(key)
+        if held is None or held[0] is not f or held[1] is not entity:
+            if len(self._lowered) >= _MOST_LOWERED:
+                self._lowered.clear()
+            held = self._lowered[key] = (f, entity, lower_filter(f, entity.fields, from_json=from_json))
+        return held[2]
 
     @contextlib.contextmanager
     def _reading(self, tenant: str, deadline_s: float) -> Iterator[_Reader | None]:

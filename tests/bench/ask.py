@@ -8,12 +8,14 @@ that leave, and two commits with fsync of a record of that size.
 from __future__ import annotations
 
 import json
+import sqlite3
 import statistics
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import cedarpy
 import jwt
 import numpy as np
@@ -27,7 +29,7 @@ from router.policy.decide import principal_id, to_day_ms
 from tests.bench import worlds
 from tests.bench.governance import bare_append, bare_ledger
 from tests.bench.measure import Figure, run_pairs
-from tests.bench.search import bare_connection, traced
+from tests.bench.search import Trace, bare_connection, traced
 
 BAR = 1.3
 CHUNKS, TOKENS = 10_000, 80
@@ -45,7 +47,11 @@ def run(folder: Path) -> Iterator[Figure]:
 def _figure(router: Router, corpus: worlds.Corpus, person: str, folder: Path) -> Figure:
     token = router.mint(person, minutes=600)
     questions = worlds.build_questions(corpus, QUESTIONS)
-    parts = [_RawParts(router, token, question, folder / f"bare-{person}-{at}.sqlite") for at, question in enumerate(questions)]
+    router.store.close()  # so that the trace sees a connection from its opening
+    with traced() as trace:
+        router.ask(questions[0], token=token, k=K)
+        con, ledger = bare_connection(trace), bare_ledger(folder / f"bare-{person}.sqlite")
+        parts = [_RawParts(router, token, question, trace, con, ledger) for question in questions]
 
     def product(at: int) -> None:
         assert router.ask(questions[at % QUESTIONS], token=token, k=K).passages
@@ -62,14 +68,14 @@ def _figure(router: Router, corpus: worlds.Corpus, person: str, folder: Path) ->
 class _RawParts:
     """What one question cannot do without, prepared."""
 
-    def __init__(self, router: Router, token: str, question: str, ledger: Path) -> None:
-        with traced() as trace:
-            router.store.close()  # so that the trace sees a connection from its opening
-            answer = router.ask(question, token=token, k=K)
-            long = sorted(trace.statements, key=lambda call: len(call[0]))[-2:]
+    def __init__(
+        self, router: Router, token: str, question: str, trace: Trace, con: apsw.Connection, ledger: sqlite3.Connection
+    ) -> None:
+        trace.statements.clear()
+        answer = router.ask(question, token=token, k=K)
+        long = sorted(trace.statements, key=lambda call: len(call[0]))[-2:]
         self._calls = sorted(long, key=trace.statements.index)
-        self._con = bare_connection(trace)
-        self._ledger = bare_ledger(ledger)
+        self._con, self._ledger = con, ledger
         self._record = Record("bench", "d-1", "asked", 1, b"x" * 900, b"y" * 400, b"z" * 32)
         self._embedding = _embedding(router, question)
         self._signature = _signature(router, token)
