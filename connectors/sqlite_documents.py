@@ -30,6 +30,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import apsw
@@ -314,6 +315,18 @@ def _span_json(span: Span) -> str:
     return json.dumps([span.page, span.lines, span.sheet], separators=(",", ":"))
 
 
+@functools.lru_cache(maxsize=1024)
+def _shared_labels(text: str) -> Labels:
+    """Many chunks carry the same labels: they share one value, which nobody can change."""
+    return MappingProxyType(dict(_labels_from(text)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _span(text: str) -> Span:
+    page, lines, sheet = json.loads(text)
+    return Span(page, tuple(lines) if lines else None, sheet)
+
+
 def _stored(row: tuple[Any, ...]) -> Stored:
     (
         chunk_id,
@@ -333,24 +346,23 @@ def _stored(row: tuple[Any, ...]) -> Stored:
         labels,
         *tokens,
     ) = row
-    page, lines, sheet = json.loads(span)
     chunk = Chunk(
         chunk_id=chunk_id,
         document_id=document_id,
         source=source,
         ordinal=ordinal,
         title=title,
-        heading_path=tuple(json.loads(heading)),
+        heading_path=() if heading == "[]" else tuple(json.loads(heading)),
         text=body,
         kind=kind,
         uri=uri,
-        span=Span(page, tuple(lines) if lines else None, sheet),
+        span=_span(span),
         context=context,
         version=version,
         language=language,
-        meta=json.loads(meta),
+        meta={} if meta == "{}" else json.loads(meta),
     )
-    return Stored(chunk, _labels_from(labels), *tokens)
+    return Stored(chunk, _shared_labels(labels), *tokens)
 
 
 def indexed_text(chunk: Chunk) -> str:

@@ -6,13 +6,14 @@ Connectors are imported where they are first needed, so that `pointsman --help` 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +25,7 @@ from router.domain import Answer, LabelChange, Link, Principal, Question, Record
 from router.errors import Refused, UsageError
 from router.execute import Threads
 from router.identity import identify
-from router.policy import LivePolicies, PolicySet, keep_version
+from router.policy import Fault, LivePolicies, PolicySet, keep_version
 
 if TYPE_CHECKING:
     from connectors.ledger import SqlLedger
@@ -51,7 +52,9 @@ class Router:
         self._verifier: tuple[Mapping[str, Any], OidcVerifier] | None = None
         self._refused = decision.RefusedTokens(_clock_us)
         self._version = ""
-        self.policies = LivePolicies(settings.policy_folder, grace_s=settings.policy_grace_s, on_load=self._policy_loaded)
+        self.policies = LivePolicies(
+            settings.policy_folder, grace_s=settings.policy_grace_s, on_load=self._policy_loaded, on_fault=self._policy_broken
+        )
 
     @classmethod
     def open(cls, config: str | Path | None = None) -> Self:
@@ -78,7 +81,8 @@ class Router:
     def ask(
         self, question: str, *, token: str, k: int = DEFAULT_K, now: datetime | None = None, deadline_s: float | None = None
     ) -> Answer:
-        """Governed passages for one question. `now` replaces the clock for policy dates (evaluation and tests).
+        """Governed passages for one question. `now` replaces the clock for policy dates: for tests, so it is taken with a token of a
+        development issuer only, and the answer and the record say so.
 
         Raises `UsageError`, `Refused` (identity), `SourceError` and `LedgerError`; a refusal by policy is an answer.
         """
@@ -203,13 +207,7 @@ class Router:
 
     @functools.cached_property
     def ledger(self) -> SqlLedger:
-        from connectors.ledger import SqlLedger
-
-        url = self.settings.ledger.url
-        if url is None or "://" not in url:
-            path = self.settings.at(Path(url)) if url else self.state / "ledger.sqlite"
-            return SqlLedger(path)
-        return SqlLedger(url)
+        return _build_ledger(self.settings, self.state)
 
     @functools.cached_property
     def store(self) -> SqliteDocuments:
@@ -264,7 +262,12 @@ class Router:
             self.ledger.append(
                 [decision.policy_loaded(at_us=_clock_us(), policy_version=policies.version, previous_version=self._version)]
             )
+            self.log("policy_loaded", policy_version=policies.version, previous_version=self._version)
         self._version = policies.version
+
+    def _policy_broken(self, fault: Fault) -> None:
+        """An alarm: from now on the last good version serves, and in `policy_grace_s` nothing does."""
+        self.log("policy_broken", file=fault.file, line=fault.line, code=fault.code, grace_s=self.settings.policy_grace_s)
 
     # --- indexing ---------------------------------------------------------------------------------------------------
 
@@ -414,7 +417,7 @@ def _parse_question(text: str, k: int, now: datetime | None, deadline_s: float) 
     moment = datetime.now(UTC) if now is None else now
     if moment.tzinfo is None:
         raise UsageError("now_without_zone", "`now` has no time zone", "give an aware datetime, for example in UTC")
-    return Question(text, moment.astimezone(UTC), k, deadline_s)
+    return Question(text, moment.astimezone(UTC), k, deadline_s, as_of=now is not None)
 
 
 def _claimed_issuer(token: str) -> str:
@@ -427,6 +430,26 @@ def _claimed_issuer(token: str) -> str:
         return str(claims["iss"])
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
+
+
+def _build_ledger(settings: Settings, state: Path) -> SqlLedger:
+    from connectors.ledger import SqlLedger
+
+    url = settings.ledger.url
+    if url is None or "://" not in url:
+        return SqlLedger(settings.at(Path(url)) if url else state / "ledger.sqlite")
+    return SqlLedger(url)
+
+
+@contextlib.contextmanager
+def open_ledger(config: Path | None) -> Iterator[SqlLedger]:
+    """The ledger alone: reading and verifying it must not depend on the policies of the day."""
+    settings = load_settings(find_settings(config))
+    ledger = _build_ledger(settings, make_state(settings))
+    try:
+        yield ledger
+    finally:
+        ledger.close()
 
 
 def make_state(settings: Settings) -> Path:

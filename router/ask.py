@@ -36,7 +36,7 @@ from router.domain import (
     Steps,
     Stored,
 )
-from router.errors import Refused, SourceError
+from router.errors import Refused, SourceError, UsageError
 from router.execute import Threads, Watch
 from router.filters import digest
 from router.identity import identify
@@ -93,6 +93,12 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         "identity",
         lambda: identify(token, line.verifier(policies), policies.issuers, policies.types, now_s=line.clock_us() // 1_000_000),
     )
+    if question.as_of and not principal.development:
+        raise UsageError(
+            "now_not_permitted",
+            "another day than today is for tests: only a development issuer's token may ask so",
+            "leave it out",
+        )
     opened = decision.asked(
         principal=principal,
         question=question,
@@ -103,6 +109,8 @@ def ask(line: Line, token: str, question: Question) -> Answer:
     )
     watch.stage("asked", lambda: line.ledger.append([opened]))
     found = _Found()
+    if question.as_of:
+        found.degraded.append(Degraded("now", f"asked as of {question.now.date()}, not as of today"))
     try:
         _search(line, policies, principal, question, opened.decision_id, watch, found)
     except Refused as error:

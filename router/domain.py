@@ -83,12 +83,13 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`now` is the router's clock or `--now`, aware and in UTC; `k` the number of passages wanted."""
+    """`now` is the router's clock or `--now` (then `as_of` is set), aware and in UTC; `k` the number of passages wanted."""
 
     text: str
     now: datetime
     k: int
     deadline_s: float
+    as_of: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class DocStore(Protocol):
     """Documents of many tenants, each tenant a partition of its own. There is no call without a filter or a tenant.
 
     Reads see the current generation. Writes go to `generation` (None = the current one). A call for a partition whose
-    stored tenant is another raises `SourceError("tenant_mismatch")`.
+    stored tenant is another raises `SourceError("tenant_mismatch")`; a search in one that no indexing run has made raises
+    `SourceError("store_missing")`.
     """
 
     def search(self, search: Search) -> Found:

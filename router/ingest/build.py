@@ -74,6 +74,9 @@ def _run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports
     return IndexRun(run_id, began_us, ended_us, outcome, {**summary, "failures": sum(len(report.failures) for report in reports)})
 
 
+_DAMAGED = frozenset({"store_corrupt", "store_unreadable"})
+
+
 class _Tenant:
     """One tenant's partition during one run. `shown` is the label digest under which askers see a document now."""
 
@@ -97,7 +100,7 @@ class _Tenant:
         names = {job.source.name for job, _ in pairs}
         before = self.workshop.manifest.rows(self.tenant, self.current) if self.current else []
         self._check_model(row for row in before if not self.full or row.source not in names)
-        held = self._held()
+        held = self._held(before, names)
         self.shown = {info.document_id: info.label_digest for of_source in held.values() for info in of_source.values()}
         if not self.dry_run:
             self._open_generation({*held, *(row.source for row in before)} - names)
@@ -117,12 +120,25 @@ class _Tenant:
         elif declared is not None:
             self._drop_undeclared(declared | names, before, held)
 
-    def _held(self) -> dict[str, dict[str, DocumentInfo]]:
-        """What the store really holds, by source and document id."""
+    def _held(self, before: Sequence[ManifestRow], names: set[str]) -> dict[str, dict[str, DocumentInfo]]:
+        """What the store really holds, by source and document id.
+
+        A full build of all that there is needs nothing of a damaged store: there the manifest says what was shown.
+        """
         found: dict[str, dict[str, DocumentInfo]] = {}
-        if self.current:
-            for info in self.workshop.store.documents(self.tenant):
-                found.setdefault(info.source, {})[info.document_id] = info
+        infos: Iterable[DocumentInfo] = ()
+        try:
+            infos = list(self.workshop.store.documents(self.tenant)) if self.current else ()
+        except SourceError as error:
+            if not self.full or error.code not in _DAMAGED or {row.source for row in before} - names:
+                raise
+            infos = [
+                DocumentInfo(row.source, row.document_id, row.chunks, row.label_digest)
+                for row in before
+                if row.state == "indexed"
+            ]
+        for info in infos:
+            found.setdefault(info.source, {})[info.document_id] = info
         return found
 
     def _open_generation(self, others: set[str]) -> None:

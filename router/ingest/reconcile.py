@@ -56,11 +56,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """`documents` shared the content; `generations` held at least one of them."""
+    """`documents` shared the content, of which each generation may hold another version; `generations` held at least one."""
 
     documents: tuple[str, ...]
     generations: int
-    content_hash: str
+    content_hashes: tuple[str, ...]
 
 
 def index_status(sources: Sequence[Source], store: DocStore, manifest: Manifest, *, runs: int = 5) -> IndexStatus:
@@ -203,22 +203,22 @@ def forget_document(source: Source, document_id: str, workshop: Workshop) -> For
         rows = [
             row for name in manifest.generations(source.tenant) for row in manifest.rows(source.tenant, name, source=source.name)
         ]
-        content_hash = next((row.content_hash for row in rows if row.document_id == document_id and row.content_hash), "")
-        same = [row for row in rows if row.document_id == document_id or (content_hash and row.content_hash == content_hash)]
+        hashes = sorted({row.content_hash for row in rows if row.document_id == document_id and row.content_hash})
+        same = [row for row in rows if row.document_id == document_id or row.content_hash in hashes]
         held = {info.document_id: info for info in store.documents(source.tenant)} if store.generation(source.tenant) else {}
         ids = sorted({row.document_id for row in same} | ({document_id} & held.keys()))
         if not ids:
             raise UsageError(
                 "document_unknown", f"there is no document `{document_id}`", "`pointsman index status` shows the sources"
             )
-        if content_hash:
+        for content_hash in hashes:
             manifest.bury(source.tenant, source.name, content_hash, at_us=workshop.now_us())
         changes = [LabelChange(source.name, name, held[name].label_digest, None, "forgotten") for name in ids if name in held]
         if changes:
             workshop.record(source.tenant, changes)
         generations = store.forget(source.tenant, ids)
         manifest.write([_forgotten_row(row) for row in same])
-    return Forgotten(tuple(ids), generations, content_hash)
+    return Forgotten(tuple(ids), generations, tuple(hashes))
 
 
 def _forgotten_row(row: ManifestRow) -> ManifestRow:

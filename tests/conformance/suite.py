@@ -799,7 +799,8 @@ def test_tenants_do_not_meet(lab: Lab) -> None:
 def test_an_unknown_tenant_has_nothing(lab: Lab) -> None:
     put(lab.store, [document("a", labels())])
     for nobody in ("nobody", "", "../x", "a\0b", "\ud800", "x" * 5_000):
-        assert ask(lab.store, ALWAYS, tenant=nobody) == Found((), 0)
+        with pytest.raises(SourceError, match="store_missing"):
+            ask(lab.store, ALWAYS, tenant=nobody)
         assert lab.store.admitted(nobody, ALWAYS) == lab.store.load(nobody, ["s/a#0"], ALWAYS, deadline_s=60) == []
         assert list(lab.store.documents(nobody)) == list(lab.store.labelled(nobody)) == lab.store.verify(nobody) == []
         assert lab.store.delete(nobody, ["s/a"]) == lab.store.forget(nobody, ["s/a"]) == 0

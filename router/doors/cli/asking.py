@@ -94,7 +94,7 @@ def print_passage(passage: Passage, *, lines: int) -> None:
         place.append(f"version {passage.version}")
     if passage.effective_from:
         place.append(f"in force from {passage.effective_from}")
-    place.append("found by " + " and ".join(passage.why) if passage.why else "")
+    place.append("found by " + " and ".join(_LEGS[leg] for leg in passage.why) if passage.why else "")
     out.print("   " + one_line(" · ".join(part for part in place if part), 400), style="dim")
     heading = " > ".join(part for part in passage.heading_path if part != passage.title)
     if heading:
@@ -114,16 +114,26 @@ def _span(passage: Passage) -> str:
     if span.page is not None:
         return f"page {span.page}"
     if span.lines is not None:
-        return f"lines {span.lines[0]}-{span.lines[1]}"
+        first, last = span.lines
+        return f"lines {first}-{last}" if first != last else f"line {first}"
     return ""
+
+
+_LEGS = {"dense": "meaning", "lexical": "words"}
 
 
 def print_receipt(answer: Answer) -> None:
     out = console()
-    stages = " · ".join(f"{stage.name} {stage.us / 1000:.1f}" for stage in answer.stages)
-    out.print(f"{answer.outcome}, route {answer.route.name} · ms: {stages}", style="dim")
-    receipts = " ".join(f"{receipt.leg} {receipt.digest[:12]}" for receipt in answer.filters)
+    total = sum(stage.us for stage in answer.stages) / 1000
+    stages = " · ".join(
+        f"{_STAGES.get(stage.name, stage.name)} {stage.us / 1000:.1f}" for stage in answer.stages if stage.us >= 1000
+    )
+    out.print(f"{answer.outcome}, route {answer.route.name} · {total:.1f} ms: {stages}", style="dim")
+    receipts = ", ".join(dict.fromkeys(receipt.digest[:12] for receipt in answer.filters))
     out.print(f"decision {answer.decision_id} · policy {answer.policy_version[:12]} · filter {receipts or 'none'}", style="dim")
+
+
+_STAGES = {"asked": "record asked", "answered": "record answered"}
 
 
 def run_whoami(*, person: str | None, token: Path | None, people: Path | None, as_json: bool, config: Path | None) -> None:
@@ -133,8 +143,16 @@ def run_whoami(*, person: str | None, token: Path | None, people: Path | None, a
     if as_json:
         print_json(facts)
         return
+    clearance = facts.pop("clearance_name", None)
     for name, value in facts.items():
-        say(f"{name:<12} {one_line(', '.join(value) if isinstance(value, list) else str(value), 1000)}")
+        words = (
+            ", ".join(value)
+            if isinstance(value, list)
+            else {True: "yes", False: "no"}[value]
+            if isinstance(value, bool)
+            else str(value)
+        )
+        say(f"{name:<12} {one_line(words, 1000)}{f' ({clearance})' if name == 'clearance' and clearance else ''}")
 
 
 def principal_facts(principal: Principal) -> dict[str, Any]:

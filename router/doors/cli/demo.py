@@ -5,7 +5,8 @@ In a checkout the world is used where it stands; from an install, or with --dir,
 
 from __future__ import annotations
 
-import json
+import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +16,15 @@ from typing import Any
 
 from router.app import Router, make_database, make_development_issuer
 from router.config import load_settings
-from router.domain import Answer
-from router.doors.cli.index import print_report, progress_bar
-from router.doors.cli.output import console, one_line, plain, print_json, say
+from router.domain import Answer, Passage
+from router.doors.cli.index import progress_bar
+from router.doors.cli.output import called_as, console, one_line, plain, print_json, say
 from router.errors import CHECK_FAILED, Refused, UsageError
 from router.plain import parse_yaml
 
 PACKAGE = Path(__file__).resolve().parents[2]
 DEMO = Path("deploy") / "demo"
+NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Asked:
     expect: tuple[str, ...]
     never: tuple[str, ...]
     outcome: str
+    shows: str | None
+    pair: str | None
 
     @property
     def ids(self) -> list[str]:
@@ -52,7 +56,18 @@ class Asked:
             return f"not found: {', '.join(missing)}"
         if (self.outcome == "refused") != (self.refused is not None):
             return "refused" if self.refused is not None else "not refused"
+        if self.shows not in (None, NOTHING) and self.telling is None:
+            return f"no passage says `{self.shows}`"
         return ""
+
+    @property
+    def telling(self) -> tuple[Passage, str] | None:
+        """The passage that answers, and its line."""
+        for passage in self.answer.passages if self.answer is not None and self.shows else ():
+            for line in passage.text.splitlines():
+                if self.shows is not None and self.shows in line and passage.document_id in self.expect:
+                    return passage, line
+        return None
 
 
 def run_demo(folder: Path | None, *, as_json: bool) -> None:
@@ -64,13 +79,20 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
     with Router(settings) as router:
         with progress_bar() as progress:
             report = router.index(progress=progress)
-        if not as_json:
-            print_report(report, details=False)
-        asked = ask_all(router, *load_questions(world / "questions.yaml"), show=not as_json)
+        status = router.index_status()
+        asked = ask_all(router, *load_questions(world / "questions.yaml"))
     problems = [item for item in asked if item.problem]
     if as_json:
         print_json({"questions": [_as_json(item) for item in asked]})
     else:
+        made = sum(source.indexed for source in report.sources)
+        documents = sum(source.documents for source in status.sources)
+        chunks = sum(source.chunks for source in status.sources)
+        say(
+            f"{documents} documents of two companies, {chunks} chunks ({f'{made} indexed now' if made else 'nothing changed'})",
+            "dim",
+        )
+        print_asked([item for item in asked if item.shows is not None or item.problem])
         _print_end(world, asked, problems)
     if problems:
         raise SystemExit(CHECK_FAILED)
@@ -88,8 +110,11 @@ def find_world(folder: Path | None) -> Path:
             raise UsageError(
                 "target_not_empty", f"`{target}` is not empty and holds no demonstration", "name another folder with --dir"
             )
-        shutil.copytree(shipped / DEMO, target / DEMO, ignore=shutil.ignore_patterns("state"))
-        shutil.copytree(shipped / "policies", target / "policies")
+        try:
+            shutil.copytree(shipped / DEMO, target / DEMO, ignore=shutil.ignore_patterns("state"))
+            shutil.copytree(shipped / "policies", target / "policies")
+        except OSError:
+            raise UsageError("target_unwritable", f"`{target}` cannot be written", "name another folder with --dir") from None
     return target / DEMO
 
 
@@ -99,16 +124,8 @@ def load_questions(path: Path) -> tuple[list[Mapping[str, Any]], datetime]:
     return raw["questions"], datetime.combine(raw["now"], time(12), UTC)
 
 
-def ask_all(router: Router, questions: Sequence[Mapping[str, Any]], now: datetime, *, show: bool) -> list[Asked]:
-    asked: list[Asked] = []
-    previous = ""
-    for entry in questions:
-        item = _ask(router, entry, now)
-        asked.append(item)
-        if show:
-            _print_asked(item, again=item.question == previous)
-        previous = item.question
-    return asked
+def ask_all(router: Router, questions: Sequence[Mapping[str, Any]], now: datetime) -> list[Asked]:
+    return [_ask(router, entry, now) for entry in questions]
 
 
 def _ask(router: Router, entry: Mapping[str, Any], now: datetime) -> Asked:
@@ -128,39 +145,43 @@ def _ask(router: Router, entry: Mapping[str, Any], now: datetime) -> Asked:
         expected,
         tuple(entry.get("never") or ()),
         entry.get("outcome", ""),
+        entry.get("shows"),
+        entry.get("pair"),
     )
 
 
-def _print_asked(item: Asked, *, again: bool) -> None:
+def print_asked(asked: Sequence[Asked]) -> None:
+    """A question once, then what each person gets: the passage that answers, or what there is instead."""
     out = console()
-    if not again:
-        out.rule(style="dim")
-        out.print(f"“{plain(item.question)}”", style="bold")
-    out.print(f"  as {item.person}" + (f": {item.why}" if item.why else ""), style="cyan")
-    if item.refused is not None:
-        out.print(f"    refused  {item.refused.code}: {item.refused.message}", style="red")
-    elif item.answer is not None and not item.answer.passages:
-        out.print("    nothing: no document that this person may see was found", style="yellow")
-    elif item.answer is not None:
-        for passage in item.answer.passages[:3]:
-            version = f"  (version {plain(passage.version)})" if passage.version else ""
-            out.print(f"    {passage.rank}  {one_line(passage.document_id, 90)}{version}", style="green")
-            out.print(f"       {_best_line(item.question, passage.text)}")
-    if item.answer is not None:
-        total = sum(stage.us for stage in item.answer.stages) / 1000
-        longest = sorted(item.answer.stages, key=lambda stage: -stage.us)[:3]
-        parts = ", ".join(f"{stage.name} {stage.us / 1000:.1f}" for stage in longest)
-        out.print(f"       {total:.1f} ms ({parts}) · decision {item.answer.decision_id}", style="dim")
-    if item.problem:
-        out.print(f"    PROBLEM  {item.problem}", style="bold red")
+    out.print("\nThe same question, asked by different people:\n", style="bold")
+    previous = ""
+    for item in asked:
+        if item.question != previous:
+            out.print(f"“{plain(item.question)}”", style="bold")
+        previous = item.question
+        out.print(f"  as {item.person}: {item.why}", style="cyan")
+        _print_got(item)
+        if item.problem:
+            out.print(f"     PROBLEM  {item.problem}", style="bold red")
+        out.print()
 
 
-def _best_line(question: str, text: str) -> str:
-    """The line of the passage that shares most words with the question: enough to see why it is there."""
-    words = {word.strip("?.,:;").lower() for word in question.split() if len(word) > 2}
-    lines = [line for line in plain(text).splitlines() if line.strip()] or [""]
-    best = max(lines, key=lambda line: sum(word in line.lower() for word in words))
-    return one_line(best, 150)
+def _print_got(item: Asked) -> None:
+    out = console()
+    if item.answer is None:
+        out.print(f"     refused: {item.refused.message if item.refused is not None else ''}", style="red")
+        return
+    if item.telling is not None:
+        passage, line = item.telling
+        version = f", version {plain(passage.version)}" if passage.version else ""
+        out.print(f"     {one_line(line, 150)}", style="green")
+        out.print(f"     {passage.rank}. of {len(item.answer.passages)}: {one_line(passage.document_id, 90)}{version}")
+    else:
+        found = ", ".join(dict.fromkeys(one_line(document_id, 60) for document_id in item.ids[:3]))
+        out.print(f"     no passage about it; other pages that this person may see: {found or 'none'}", style="yellow")
+    total = sum(stage.us for stage in item.answer.stages) / 1000
+    record = sum(stage.us for stage in item.answer.stages if stage.name in ("asked", "answered")) / 1000
+    out.print(f"     {total:.0f} ms, {record:.0f} of them for the record · decision {item.answer.decision_id}", style="dim")
 
 
 def _as_json(item: Asked) -> dict[str, Any]:
@@ -176,12 +197,18 @@ def _as_json(item: Asked) -> dict[str, Any]:
 
 
 def _print_end(world: Path, asked: Sequence[Asked], problems: Sequence[Asked]) -> None:
-    out = console()
-    out.rule(style="dim")
-    people = len({item.person for item in asked})
-    say(f"{len(asked)} questions by {people} people, {len(problems)} problems.", "bold red" if problems else "bold green")
+    people, questions = len({item.person for item in asked}), len({item.question for item in asked})
+    expected, forbidden = sum(len(item.expect) for item in asked), sum(len(item.never) for item in asked)
+    if problems:
+        say(f"{len(problems)} of {len(asked)} answers are not as they should be", "bold red")
+    else:
+        say(
+            f"{questions} questions asked {len(asked)} times by {people} people, all checked: each of the {expected} expected documents was "
+            f"found, none of the {forbidden} forbidden ones appeared.",
+            "bold green",
+        )
     say(
         "What each person may see was computed from policies/*.cedar before anything was searched, and judged again before it left."
     )
-    config = json.dumps(str(world / "pointsman.toml"))
-    say(f"\n  pointsman --config {config} ask 'your question' --as ada\n  pointsman --config {config} log tail\n")
+    command = f"{called_as()} --config {shlex.quote(os.path.relpath(world / 'pointsman.toml'))}"
+    say(f"\n  {command} ask 'your question' --as ada\n  {command} log tail\n")

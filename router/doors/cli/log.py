@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import time
 from pathlib import Path
 from typing import Any
 
 from router import decision
-from router.app import Router
+from router.app import Router, open_ledger
 from router.decision import Summary, Verified
 from router.domain import Link, Record
 from router.doors.cli.asking import read_token
 from router.doors.cli.output import one_line, print_json, print_table, say
 from router.errors import CHECK_FAILED, UsageError
+from router.ports import Ledger
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def run_tail(*, tenant: str | None, lines: int, follow: bool, as_json: bool, config: Path | None) -> None:
-    with Router.open(config) as router:
+    with open_ledger(config) as ledger:
         seen: dict[str, int] = {}
         rows: list[tuple[Link, Record]] = []
-        for name in _tenants(router, tenant):
-            for link, record in router.ledger.read(name):
+        for name in _tenants(ledger, tenant):
+            for link, record in ledger.read(name):
                 seen[name] = link.seq
                 if record.kind != "asked":
                     rows.append((link, record))
         for link, record in sorted(rows, key=lambda row: row[1].at_us)[-lines:]:
             _print_row(link, record, as_json=as_json)
+        if not rows and not as_json:
+            say("no rows")
         while follow:
             time.sleep(1)
-            for name in _tenants(router, tenant):
-                for link, record in router.ledger.read(name, after_seq=seen.get(name, 0)):
+            for name in _tenants(ledger, tenant):
+                for link, record in ledger.read(name, after_seq=seen.get(name, 0)):
                     seen[name] = link.seq
                     if record.kind != "asked":
                         _print_row(link, record, as_json=as_json)
 
 
-def _tenants(router: Router, tenant: str | None) -> list[str]:
-    return [tenant] if tenant is not None else router.ledger.tenants()
+def _tenants(ledger: Ledger, tenant: str | None) -> list[str]:
+    return [tenant] if tenant is not None else ledger.tenants()
 
 
 def _print_row(link: Link, record: Record, *, as_json: bool) -> None:
@@ -68,22 +72,43 @@ _PLACE = frozenset({"schema", "seq", "previous", "digest", "at", "tenant", "kind
 
 
 def run_show(decision_id: str, *, person: str | None, token: Path | None, as_json: bool, config: Path | None) -> None:
-    with Router.open(config) as router:
-        found = _find(router, decision_id)
-        link, record = found[-1]
-        body: dict[str, Any] = {"kind": record.kind, **decision.decision_line(record, link)}
-        if person is not None or token is not None:
-            body["inputs"] = router.read_inputs(found[0][1], read_token(router, person, token))
+    """Without an identity: the record without its personal inputs. With one: those too, where policy allows it."""
+    if person is None and token is None:
+        with open_ledger(config) as ledger:
+            body = _body(_find(ledger, decision_id))
+    else:
+        with Router.open(config) as router:
+            found = _find(router.ledger, decision_id)
+            body = {**_body(found), "inputs": router.read_inputs(found[0][1], read_token(router, person, token))}
     if as_json:
         print_json(body)
         return
     for key, value in body.items():
-        say(one_line(f"{key:<16} {value}", 2000))
+        say(one_line(f"{key:<16} {_words(key, value)}", 2000))
 
 
-def _find(router: Router, decision_id: str) -> list[tuple[Link, Record]]:
-    for tenant in router.ledger.tenants():
-        rows = list(router.ledger.read(tenant, decision_id=decision_id))
+def _body(found: list[tuple[Link, Record]]) -> dict[str, Any]:
+    link, record = found[-1]
+    return {"kind": record.kind, **decision.decision_line(record, link)}
+
+
+def _words(key: str, value: Any) -> str:
+    if key == "at":
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(value / 1e6)) + " UTC"
+    if key == "total_us":
+        return f"{value / 1000:.1f} ms"
+    if key == "stages":
+        return ", ".join(f"{name} {stage['us'] / 1000:.1f} ms" for name, stage in value.items())
+    if key == "evidence":
+        return ", ".join(f"{item['rank']}. {item['id']}" for item in value) or "none"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False) if value else "none"
+    return "none" if value is None else str(value)
+
+
+def _find(ledger: Ledger, decision_id: str) -> list[tuple[Link, Record]]:
+    for tenant in ledger.tenants():
+        rows = list(ledger.read(tenant, decision_id=decision_id))
         if rows:
             return rows
     raise UsageError("decision_unknown", f"there is no decision `{decision_id}`", "see `pointsman log tail`")
@@ -91,8 +116,8 @@ def _find(router: Router, decision_id: str) -> list[tuple[Link, Record]]:
 
 def run_verify(*, as_json: bool, config: Path | None) -> None:
     """Exit code 1 when a chain is broken."""
-    with Router.open(config) as router:
-        verdicts = {tenant: decision.verify_chain(router.ledger.read(tenant)) for tenant in router.ledger.tenants()}
+    with open_ledger(config) as ledger:
+        verdicts = {tenant: decision.verify_chain(ledger.read(tenant)) for tenant in ledger.tenants()}
     if as_json:
         print_json(
             {
@@ -103,7 +128,8 @@ def run_verify(*, as_json: bool, config: Path | None) -> None:
     else:
         for tenant, verdict in verdicts.items():
             say(
-                f"{tenant}: {verdict.rows} rows, {'whole' if verdict.whole else 'BROKEN'}, {len(verdict.open)} open",
+                f"{'no tenant (refused tokens, policies)' if tenant == decision.NO_TENANT else tenant}: {verdict.rows} rows, "
+                f"{'whole' if verdict.whole else 'BROKEN'}, {len(verdict.open)} asked without an answer",
                 None if verdict.whole else "red",
             )
             for fault in verdict.faults:
@@ -123,8 +149,8 @@ def run_summary(since: str, *, as_json: bool, config: Path | None) -> None:
     if match is None:
         raise UsageError("since_malformed", f"`{since}` is not a length of time", "write 30m, 12h or 7d")
     since_us = time.time_ns() // 1000 - int(match[1]) * _UNITS[match[2]] * 1_000_000
-    with Router.open(config) as router:
-        rows = (row for tenant in router.ledger.tenants() for row in router.ledger.read(tenant, since_us=since_us))
+    with open_ledger(config) as ledger:
+        rows = (row for tenant in ledger.tenants() for row in ledger.read(tenant, since_us=since_us))
         figures = decision.summary(rows, since_us)
     if as_json:
         print_json(dataclasses.asdict(figures))

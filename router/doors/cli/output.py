@@ -4,6 +4,8 @@ is terminal markup (tests/unit/test_cli.py::test_hostile_text_is_printed_plain).
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -50,10 +52,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(one_line(str(cell), 400)) for cell in row))
-    console().print(table)
+    out = console()
+    out.print(table, width=max(out.width, 160), crop=False)
+
+
+def called_as() -> str:
+    """The command as it was called, so that what is printed can be copied."""
+    return shlex.quote(sys.argv[0]) if os.sep in sys.argv[0] and sys.argv[0].endswith("pointsman") else "pointsman"
 
 
 def print_error(error: PointsmanError, *, as_json: bool) -> None:
