@@ -265,7 +265,8 @@ def _like(value: Any, pattern: Any) -> bool | None:
 
 @functools.lru_cache(maxsize=4096)
 def _labels_of(text: str) -> Labels:
-    return _labels_from(text)
+    """Many chunks carry the same labels: they share one value, which nobody can change."""
+    return MappingProxyType(dict(_labels_from(text)))
 
 
 def _attribute(text: Any, name: Any, kind: Any) -> str | int | None:
@@ -316,12 +317,6 @@ def _span_json(span: Span) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shared_labels(text: str) -> Labels:
-    """Many chunks carry the same labels: they share one value, which nobody can change."""
-    return MappingProxyType(dict(_labels_from(text)))
-
-
-@functools.lru_cache(maxsize=1024)
 def _span(text: str) -> Span:
     page, lines, sheet = json.loads(text)
     return Span(page, tuple(lines) if lines else None, sheet)
@@ -362,7 +357,7 @@ def _stored(row: tuple[Any, ...]) -> Stored:
         language=language,
         meta={} if meta == "{}" else json.loads(meta),
     )
-    return Stored(chunk, _shared_labels(labels), *tokens)
+    return Stored(chunk, _labels_of(labels), *tokens)
 
 
 def indexed_text(chunk: Chunk) -> str:
