@@ -13,7 +13,7 @@ from typing import Any
 from router.app import Router
 from router.domain import Labels, Principal, Search
 from router.filters import Filter, Scalar, matches
-from router.plan import scope
+from router.plan import build
 from router.policy import PolicySet
 
 DAY = timedelta(days=1)
@@ -73,7 +73,7 @@ def _judge(
     report: AccessReport,
 ) -> None:
     """The store is asked in `tenant`, also where that is not the principal's: the wall must hold without the partition."""
-    f = scope(policies.grants(principal, now).search, policies.document_type)
+    f = build(policies.grants(principal, now), policies.document_type, legs=(), candidates=1, rerank=1).filter
     admitted = set(router.store.admitted(tenant, f))
     verdicts = policies.recheck(principal, now, documents)
     for (source, document_id, labels), verdict in zip(documents, verdicts, strict=True):

@@ -3,6 +3,7 @@ ordinary pipeline, and no byte of that person's answers changes but times and id
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -170,13 +171,15 @@ def test_what_becomes_visible_does_change_the_answer(tmp_path):
 
 
 def test_a_broken_filter_would_be_found(tmp_path, monkeypatch):
-    """Statistics over everything, the usual leak, change a visible page's place or count: this suite sees it."""
+    """Filtering after the search, the usual mistake: hidden pages take the places of visible ones, and this suite sees it."""
     from router import plan
     from router.filters import ALWAYS
 
     with world.open_world(tmp_path / "world") as router:
-        monkeypatch.setattr(plan, "scope", lambda *_: ALWAYS)
+        build = plan.build
+        monkeypatch.setattr(plan, "build", lambda *a, **k: dataclasses.replace(build(*a, **k), filter=ALWAYS, text="broken"))
         before = answers(router, "ada")
-        write_page(tmp_path / "world", "handbook/board/made.md", f"# ERR-4012\n\n{OUTRANKS}")
+        for number in range(router.settings.search.candidates + 20):
+            write_page(tmp_path / "world", f"handbook/board/made-{number}.md", f"# ERR-4012\n\n{QUESTIONS[0]} {number}\n")
         router.index()
         assert answers(router, "ada") != before

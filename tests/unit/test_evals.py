@@ -8,6 +8,7 @@ import math
 import pytest
 
 from router.app import Router
+from router.domain import Steps
 from router.errors import UsageError
 from router.evals.access import as_json, run_access
 from router.evals.retrieval import load_collection, ndcg, parse_options, recall, reciprocal_rank, run_retrieval
@@ -169,7 +170,8 @@ def test_access_repeats_itself(router):
 
 
 def test_access_counts_a_wider_filter_as_a_leak(router, monkeypatch):
-    monkeypatch.setattr("router.evals.access.scope", lambda *_: ALWAYS)
+    wide = Steps("simple", ALWAYS, (), 1, 1)
+    monkeypatch.setattr("router.evals.access.build", lambda *_, **__: wide)
     report = run_access(router, 400, seed=1)
     assert report.leaks > 0
     assert report.disagreements > 0
