@@ -230,7 +230,8 @@ class Router:
     @functools.cached_property
     def log(self) -> Callable[..., None]:
         """One JSON line an event, to a file in the state folder, another file, or standard error (`-`)."""
-        return _open_log(self.settings, self.state)
+        make_state(self.settings)
+        return _open_log(self.settings)
 
     @functools.cached_property
     def key(self) -> bytes:
@@ -505,17 +506,24 @@ def load_record_key(path: Path) -> bytes:
     return key
 
 
-def _open_log(settings: Settings, state: Path) -> Callable[..., None]:
+def log_file(settings: Settings) -> Path | None:
+    """Where the log lines go; None for standard error."""
+    path = settings.log.path
+    if path == "-":
+        return None
+    return settings.at(Path(path)) if path else settings.state_folder / "pointsman.jsonl"
+
+
+def _open_log(settings: Settings) -> Callable[..., None]:
     import sys
 
     import structlog
 
-    path = settings.log.path
-    if path == "-":
+    target = log_file(settings)
+    if target is None:
         out = sys.stderr
     else:
         try:
-            target = settings.at(Path(path)) if path else state / "pointsman.jsonl"
             out = os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
         except OSError:
             raise UsageError("log_unwritable", "the log file cannot be opened", "check `[log]` in the configuration") from None

@@ -33,10 +33,11 @@ from router.domain import (
     Record,
     Refusal,
     Route,
+    Stage,
     Steps,
     Stored,
 )
-from router.errors import Refused, SourceError, UsageError
+from router.errors import PointsmanError, Refused, UsageError
 from router.execute import Threads, Watch
 from router.filters import digest
 from router.identity import identify
@@ -115,7 +116,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         _search(line, policies, principal, question, opened.decision_id, watch, found)
     except Refused as error:
         found.refusal = Refusal(error.code, error.message)
-    except SourceError as error:
+    except PointsmanError as error:
         found.refusal = Refusal(error.code, error.message)
         _seal(line, policies, opened, watch, found)
         error.decision_id = opened.decision_id
@@ -126,7 +127,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         outcome=found.outcome,
         route=found.route,
         passages=found.passages,
-        stages=tuple(watch.stages),
+        stages=_shown(watch.stages, found.dropped),
         degraded=tuple(found.degraded),
         policy_version=policies.version,
         filters=found.filters,
@@ -134,11 +135,29 @@ def ask(line: Line, token: str, question: Question) -> Answer:
     )
 
 
+def _shown(stages: Sequence[Stage], dropped: int) -> tuple[Stage, ...]:
+    """The stages as the caller sees them: what the recheck dropped was never there, also not by subtraction."""
+    if not dropped:
+        return tuple(stages)
+    return tuple(
+        Stage(stage.name, stage.us, _less(stage.count_in, dropped), _less(stage.count_out, dropped), stage.note)
+        if stage.name in _BEFORE_RECHECK
+        else stage
+        for stage in stages
+    )
+
+
+_BEFORE_RECHECK = frozenset({"search", "rerank"})
+
+
+def _less(count: int | None, dropped: int) -> int | None:
+    return None if count is None else max(0, count - dropped)
+
+
 def _search(
     line: Line, policies: PolicySet, principal: Principal, question: Question, decision_id: str, watch: Watch, found: _Found
 ) -> None:
     grants = watch.stage("grants", lambda: policies.grants(principal, question.now))
-    watch.note(count_out=len(grants.search))
     found.route = watch.stage("route", lambda: route.choose(grants))
     legs: tuple[Leg, ...] = ("dense", "lexical") if line.search.legs == "both" else (line.search.legs,)
     steps = watch.stage(
@@ -148,7 +167,7 @@ def _search(
             policies.document_type,
             legs=legs,
             candidates=line.search.candidates,
-            rerank=max(line.search.rerank, question.k),
+            rerank=line.search.rerank,
         ),
     )
     receipt = digest(steps.filter, key=line.key, tenant=principal.tenant, source="*", text=steps.text)

@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from router.domain import Degraded, Embedded, Found, Purpose, Search, Stage, Steps
 from router.errors import SourceError
-from router.filters import Never
 from router.ports import DocStore, Embedder
 
 T = TypeVar("T")
@@ -131,9 +130,10 @@ def run(
     watch: Watch,
     embed_share: float,
 ) -> Executed:
-    """Embed the question and search both legs. Raises `SourceError` only when no leg is left."""
-    if isinstance(steps.filter, Never):
-        return Executed(Found((), 0), None, ())
+    """Embed the question and search both legs. Raises `SourceError` only when no leg is left.
+
+    Where nothing is granted the stages are the same, so that the answer has the shape of nothing found; the store does no I/O.
+    """
     degraded: list[Degraded] = []
     question: Embedded | None = None
     if "dense" in steps.legs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from router.domain import Grants, Route
 
 
-def choose(grants: Grants) -> Route:
-    """`grants` hold granted names only, so no route and no reason can tell of others."""
-    reason = "only documents are searched by this version" if grants.search else "no source is granted to you"
-    return Route("documents", {"documents": 1.0}, 1.0, abstained=False, reasons=(reason,))
+def choose(grants: Grants) -> Route:  # noqa: ARG001 (the classifier will read it)
+    """`grants` hold granted names only, so no route and no reason can tell of others; nothing granted reads as nothing found."""
+    return Route("documents", {"documents": 1.0}, 1.0, abstained=False, reasons=("only documents are searched by this version",))

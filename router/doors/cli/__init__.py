@@ -51,7 +51,8 @@ app = typer.Typer(
     help="Pointsman: a governed-retrieval router. It returns evidence that the caller may see, with a receipt.", **_PLAIN
 )
 index_app = typer.Typer(
-    help="Bring documents up to date (`index run`, the default), show, check or erase. Example: pointsman index",
+    help="Bring documents up to date (the default; options: `pointsman index run --help`), show, check or erase. "
+    "Example: pointsman index manuals --full",
     cls=_DefaultGroup,
     **{**_PLAIN, "no_args_is_help": False},
 )
@@ -140,7 +141,7 @@ def index_verify(ctx: typer.Context, json: Json = False, config: Config = None) 
 
 @index_app.command("forget")
 def index_forget(
-    ctx: typer.Context, document: Annotated[str, typer.Argument()], json: Json = False, config: Config = None
+    ctx: typer.Context, document: Annotated[str, typer.Argument(metavar="DOCUMENT")], json: Json = False, config: Config = None
 ) -> None:
     """Erase a document from all generations and keep it out. Example: pointsman index forget handbook/hr/leave.md"""
     from router.doors.cli.index import run_forget
@@ -151,7 +152,7 @@ def index_forget(
 @app.command()
 def ask(
     ctx: typer.Context,
-    question: Annotated[str, typer.Argument()],
+    question: Annotated[str, typer.Argument(metavar="QUESTION")],
     person: Person = None,
     token: Token = None,
     people: People = None,
@@ -175,7 +176,7 @@ def whoami(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Verified claims as the mapped principal. Example: pointsman whoami --as ada"""
+    """Who a token makes you: tenant, groups, clearance. Example: pointsman whoami --as ada"""
     from router.doors.cli.asking import run_whoami
 
     run_whoami(person=person, token=token, people=people, **_options(ctx, json, config))
@@ -221,7 +222,7 @@ def log_tail(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """The latest decisions: ids, digests and counts, no text. Example: pointsman log tail -n 5"""
+    """The latest rows of the ledger: ids, digests and counts, no text (with --json one document a line). Example: pointsman log tail -n 5"""
     from router.doors.cli.log import run_tail
 
     run_tail(tenant=tenant, lines=lines, follow=follow, **_options(ctx, json, config))
@@ -236,7 +237,7 @@ def log_show(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """One decision; its question only with `audit`, or your own. Example: pointsman log show d-01… --as sam"""
+    """One decision; its question only with `audit`, or your own. Example: pointsman log show d-01… --as ada"""
     from router.doors.cli.log import run_show
 
     run_show(decision, person=person, token=token, **_options(ctx, json, config))
@@ -262,7 +263,7 @@ def log_summary(ctx: typer.Context, since: Since = "24h", json: Json = False, co
 def eval_retrieval(
     ctx: typer.Context,
     collection: Annotated[Path, typer.Argument(metavar="DIR", help="BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv.")],
-    contexts: Annotated[str, typer.Option(help="none.")] = "none",
+    contexts: Annotated[str, typer.Option(help="What stands in front of each chunk: none.")] = "none",
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
     rerank: Annotated[str, typer.Option(help="local or none.")] = "local",
@@ -310,7 +311,8 @@ def doctor(ctx: typer.Context, json: Json = False, config: Config = None) -> Non
 def demo(
     ctx: typer.Context,
     folder: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Where to build it; default: a folder in the working folder.")
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Where to build it; default: in place in a checkout, else ./pointsman-demo."),
     ] = None,
     json: Json = False,
     config: Config = None,

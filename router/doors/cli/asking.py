@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,11 @@ def _people(path: Path | None) -> Any:
         raise UsageError("people_unreadable", f"`{path}` is not a people.yaml", "it begins with `people:`") from None
     if not isinstance(known, dict) or not all(isinstance(claims, dict) for claims in known.values()):
         raise UsageError("people_unreadable", f"`{path}` is not a people.yaml", "each person is a name with claims")
+    try:
+        json.dumps(known, allow_nan=False)
+    except (TypeError, ValueError):
+        hint = "claims are texts, numbers, true, false and lists; put dates in quotes"
+        raise UsageError("people_unreadable", f"`{path}` holds a claim that no token can carry", hint) from None
     return known
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from router import decision
-from router.app import Router, open_ledger
+from router.app import Router, log_file, open_ledger
+from router.config import find_settings, load_settings
 from router.decision import Summary, Verified
 from router.domain import Link, Record
 from router.doors.cli.asking import read_token
@@ -44,7 +45,8 @@ def run_tail(*, tenant: str | None, lines: int, follow: bool, as_json: bool, con
 
 
 def _tenants(ledger: Ledger, tenant: str | None) -> list[str]:
-    return [tenant] if tenant is not None else ledger.tenants()
+    known = ledger.tenants()
+    return known if tenant is None else [name for name in known if name == tenant]
 
 
 def _print_row(link: Link, record: Record, *, as_json: bool) -> None:
@@ -115,29 +117,47 @@ def _find(ledger: Ledger, decision_id: str) -> list[tuple[Link, Record]]:
 
 
 def run_verify(*, as_json: bool, config: Path | None) -> None:
-    """Exit code 1 when a chain is broken."""
+    """Exit code 1 when a chain is broken, or shorter than the log file says it was."""
+    anchors = _anchors(config)
     with open_ledger(config) as ledger:
-        verdicts = {tenant: decision.verify_chain(ledger.read(tenant)) for tenant in ledger.tenants()}
+        verdicts = {
+            tenant: decision.verify_chain(ledger.read(tenant), anchor=anchors.get(tenant))
+            for tenant in sorted({*ledger.tenants(), *anchors})
+        }
+    whole = all(verdict.whole for verdict in verdicts.values())
     if as_json:
-        print_json(
-            {
-                "whole": all(verdict.whole for verdict in verdicts.values()),
-                "tenants": {t: _verdict(v) for t, v in verdicts.items()},
-            }
-        )
+        print_json({"whole": whole, "anchored": sorted(anchors), "tenants": {t: _verdict(v) for t, v in verdicts.items()}})
     else:
         for tenant, verdict in verdicts.items():
             say(
                 f"{'no tenant (refused tokens, policies)' if tenant == decision.NO_TENANT else tenant}: {verdict.rows} rows, "
-                f"{'whole' if verdict.whole else 'BROKEN'}, {len(verdict.open)} asked without an answer",
+                f"{'whole' if verdict.whole else 'BROKEN'}, {len(verdict.open)} asked without an answer"
+                + (f", held against the log file at row {anchors[tenant][0]}" if tenant in anchors else ""),
                 None if verdict.whole else "red",
             )
             for fault in verdict.faults:
                 say(f"  {fault.seq}: {fault.code}: {fault.message}", "red")
         if not verdicts:
             say("the ledger is empty")
-    if not all(verdict.whole for verdict in verdicts.values()):
+    if not whole:
         raise SystemExit(CHECK_FAILED)
+
+
+def _anchors(config: Path | None) -> dict[str, tuple[int, str]]:
+    """The latest decision of each tenant in the log file: what was once there must still be, so a cut tail is found."""
+    path = log_file(load_settings(find_settings(config)))
+    found: dict[str, tuple[int, str]] = {}
+    if path is None or not path.is_file():
+        return found
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                if entry["event"] == "decision":
+                    found[entry["tenant"]] = (entry["seq"], entry["digest"])
+            except (ValueError, KeyError, TypeError):
+                continue  # a line cut off by a full disk, or somebody else's
+    return found
 
 
 def _verdict(verdict: Verified) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from router.config import find_settings, load_settings
-from router.doors.cli.output import print_json, print_table, say
+from router.doors.cli.output import plain, print_json, say
 from router.errors import CHECK_FAILED, PolicyError
+from router.policy import load_policies
 from router.review.cases import CaseReport, run_cases
 from router.review.check import check_policies
 
@@ -22,13 +23,14 @@ def run_check(*, as_json: bool, config: Path | None) -> None:
     if as_json:
         print_json({"ok": not faults, "findings": [finding.as_json() for finding in findings]})
     elif not findings:
-        say("the policy folder is sound", "green")
+        policies = load_policies(folder)
+        counts = f"{len(policies.statements)} policies, {len(policies.sources)} sources, version {policies.version[:12]}"
+        say(f"the policy folder is sound: {counts}; now `policies test`", "green")
     else:
-        rows = [
-            (item.level, f"{item.file}:{item.line}" if item.line else item.file, item.policy_id, item.message, item.hint)
-            for item in findings
-        ]
-        print_table(("level", "place", "policy", "what", "what to do"), rows)
+        for item in findings:
+            place = f"{item.file}:{item.line}" if item.line else item.file
+            say(f"{item.level}  {place}  {item.policy_id}".rstrip(), "red" if item.level == "error" else "yellow")
+            say(f"  {plain(item.message)}" + (f"; {plain(item.hint)}" if item.hint else ""))
     if faults:
         raise SystemExit(PolicyError.exit_code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from router.app import MODEL_FOLDER, Router, make_development_issuer
-from router.config import FILE_NAME, find_settings, load_settings
-from router.doors.cli.output import print_json, say
-from router.errors import CHECK_FAILED, PointsmanError
+from router.app import MODEL_FOLDER, Router, make_development_issuer, make_state, open_ledger
+from router.config import FILE_NAME, Settings, find_settings, load_settings
+from router.doors.cli.output import called_as, print_json, say
+from router.errors import CHECK_FAILED, PointsmanError, UsageError
 
 LEAST_FREE_BYTES = 1 << 30
 
@@ -20,13 +21,17 @@ LEAST_FREE_BYTES = 1 << 30
 def run_init(folder: Path, *, documents: Path | None, tenant: str, group: str, sensitivity: str, as_json: bool) -> None:
     from router.starter import write_starter
 
-    written = write_starter(folder, documents=documents, tenant=tenant, group=group, sensitivity=sensitivity)
+    try:
+        written = write_starter(folder, documents=documents, tenant=tenant, group=group, sensitivity=sensitivity)
+    except OSError:
+        raise UsageError("target_unwritable", f"`{folder}` cannot be written", "name another folder") from None
     make_development_issuer(load_settings(folder / FILE_NAME))
     if as_json:
         print_json({"folder": str(folder), "files": [str(path) for path in written], "people": ["ada", "bob"]})
         return
     say(f"{folder} is ready: {len(written)} files, a development issuer, ada (in the group) and bob (not in it)", "green")
-    say(f"\n  cd {folder}\n  pointsman index\n  pointsman ask 'your question' --as ada\n")
+    command = called_as()
+    say(f"\n  cd {shlex.quote(str(folder))}\n  {command} index\n  {command} ask 'your question' --as ada\n")
     say("What may be seen is decided in policies/; policies/README.md explains it in ten minutes.", "dim")
 
 
@@ -66,10 +71,14 @@ def _checks(config: Path | None) -> Iterator[Check]:
     yield from _checked("configuration", lambda: _configuration(config, path))
     if not path:
         return
+    settings = load_settings(path[0])
+    yield from _checked("state", lambda: _state(settings))
+    yield from _checked("disk", lambda: _disk(settings))
     try:
-        router = Router.open(path[0])
+        router = Router(settings)
     except PointsmanError as error:
         yield Check("policies", "fault", error.message, error.hint)
+        yield from _checked("ledger", lambda: _ledger_alone(path[0]))
         return
     with router:
         for name, run in (
@@ -79,8 +88,8 @@ def _checks(config: Path | None) -> Iterator[Check]:
             ("ledger", _ledger),
             ("model", _model),
             ("store", _store),
+            ("sources", _sources),
             ("index", _index),
-            ("disk", _disk),
         ):
             yield from _checked(name, lambda run=run: run(router))  # type: ignore[misc]
 
@@ -136,7 +145,27 @@ def _record_key(router: Router) -> Line:
 
 def _ledger(router: Router) -> Line:
     router.ledger.check()
-    return "ok", f"writable, {len(router.ledger.tenants())} chains", ""
+    return "ok", f"writable, chains of {len(router.ledger.tenants())} tenants", ""
+
+
+def _ledger_alone(config: Path) -> Line:
+    with open_ledger(config) as ledger:
+        ledger.check()
+        return "ok", f"writable, chains of {len(ledger.tenants())} tenants", ""
+
+
+def _sources(router: Router) -> Line:
+    """Every declared source is configured, every configured one declared, and each can be listed."""
+    declared, configured = set(router.policies.current().sources), set(router.settings.sources)
+    if configured - declared:
+        names = ", ".join(sorted(configured - declared))
+        return "fault", f"configured but not declared: {names}", "declare it in sources.yaml, or take it out of pointsman.toml"
+    if declared - configured:
+        names = ", ".join(sorted(declared - configured))
+        return "fault", f"declared but not configured: {names}", "say in pointsman.toml where its documents are"
+    for job in router.jobs():
+        next(iter(job.documents.entries()), None)
+    return "ok", f"{len(declared)} sources can be listed", ""
 
 
 def _model(router: Router) -> Line:
@@ -158,8 +187,19 @@ def _index(router: Router) -> Line:
     return "ok", f"{sum(entry.documents for entry in sources)} documents, {sum(entry.chunks for entry in sources)} chunks", ""
 
 
-def _disk(router: Router) -> Line:
-    free = shutil.disk_usage(router.state).free
+def _state(settings: Settings) -> Line:
+    mode = make_state(settings).stat().st_mode & 0o777
+    if mode & 0o077:
+        return (
+            "warning",
+            f"others can enter the state folder (mode {mode:o})",
+            "run chmod 700 on it: it holds text, questions and keys",
+        )
+    return "ok", "for its owner only", ""
+
+
+def _disk(settings: Settings) -> Line:
+    free = shutil.disk_usage(make_state(settings)).free
     return (
         ("ok" if free > LEAST_FREE_BYTES else "warning"),
         f"{free / 1e9:.1f} GB free",
