@@ -186,6 +186,7 @@ def _search(
         embed_share=line.embed_share,
     )
     found.degraded.extend(done.degraded)
+    found.filters = tuple(Receipt(leg, receipt) for leg in done.legs)
     if not done.found.candidates:
         return
     found.data_versions["documents"] = line.store.version(principal.tenant)

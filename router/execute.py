@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TypeVar
 
-from router.domain import Degraded, Embedded, Found, Purpose, Search, Stage, Steps
+from router.domain import Degraded, Embedded, Found, Leg, Purpose, Search, Stage, Steps
 from router.errors import SourceError
 from router.ports import DocStore, Embedder
 
@@ -113,8 +113,11 @@ def _fulfil(future: Future[T], run: Callable[[], T]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
+    """`legs` are those that ran; `question` is None where the dense one did not."""
+
     found: Found
     question: Embedded | None
+    legs: tuple[Leg, ...]
     degraded: tuple[Degraded, ...]
 
 
@@ -152,7 +155,8 @@ def run(
     )
     found = watch.stage("search", lambda: store.search(search))
     watch.note(count_in=found.admitted, count_out=len(found.candidates))
-    return Executed(found, question, tuple(degraded))
+    ran = tuple(leg for leg in steps.legs if leg == "lexical" or question is not None)
+    return Executed(found, question, ran, tuple(degraded))
 
 
 def _embed(

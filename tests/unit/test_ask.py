@@ -277,7 +277,7 @@ def test_degradation_never_touches_the_filter(router, put):
 
     healthy = put()
     degraded = put(embedder=Broken(router.line.embedder, embed_question=embed_question))
-    assert degraded.filters == healthy.filters
+    assert degraded.filters == tuple(receipt for receipt in healthy.filters if receipt.leg == "lexical")
     assert not any(document.startswith(("handbook/hr", "handbook/board", "notes/hidden")) for document in ids(degraded))
 
 
