@@ -2,6 +2,8 @@
 
 INVARIANT: the policy version is a function of the reviewed bytes alone, never of README, matrix, cases or people
 (tests/unit/test_policy_load.py::test_version_is_of_the_reviewed_bytes).
+INVARIANT: an entry with the name of a policy that is no readable regular file is a fault, never skipped
+(tests/faults/test_policies.py::test_a_policy_that_cannot_be_read_is_not_skipped).
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from router.domain import CLASSES, Claim, Issuer, Source
 from router.filters import EntityType
-from router.policy.strict import MAX_FILE_BYTES, Entry, Fault, Faults, Lined, nearest, top
+from router.policy.strict import MAX_FILE_BYTES, Entry, Fault, Faults, Lined, nearest, read_regular, top
 
 NEVER_FILE = "00-never.cedar"
 YAML_FILES = ("identity.yaml", "sources.yaml", "governance.yaml", "catalog.yaml", "people.yaml")
@@ -25,51 +27,75 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 
 _OF_THE_VERSION = ("schema.cedarschema", "identity.yaml", "sources.yaml", "governance.yaml", "catalog.yaml")
 _BESIDE = ("README.md", "MATRIX.md")
+_KNOWN = ("*.cedar", *_OF_THE_VERSION, "people.yaml", "cases/", *_BESIDE)
+_EDITORS = re.compile(r".*~|.*\.bak|\..*\.sw[a-p]|\.?#.*")
+"""What editors leave beside a file while and after it is edited; none of it is ever read."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 # --- bytes and version ------------------------------------------------------------------------------------------------
 
 
+def list_entries(folder: Path) -> list[Path]:
+    """Everything in the folder but what editors leave there, sorted. Raises `OSError`."""
+    return sorted(path for path in folder.iterdir() if not _EDITORS.fullmatch(path.name))
+
+
 def read_folder(folder: Path, faults: Faults) -> dict[str, bytes]:
-    """Every file of the folder that can matter, by name."""
+    """Every file of the folder that can matter, by name. What should be read and cannot be is a fault, never an absence."""
     raw: dict[str, bytes] = {}
     try:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
-        nested = sorted(str(path.relative_to(folder)) for path in folder.glob("*/**/*.cedar"))
-        for name in names:
-            if name in _BESIDE or name.endswith(".json"):  # an issuer's keys may stand beside identity.yaml
-                continue
-            if not name.endswith(".cedar") and name not in _OF_THE_VERSION and name not in YAML_FILES:
-                faults.add(
-                    "policy_file_unknown", name, 0, "nothing reads this file", nearest(name, (*_OF_THE_VERSION, *YAML_FILES))
-                )
-                continue
-            raw[name] = (folder / name).read_bytes()
-            if len(raw[name]) > MAX_FILE_BYTES:
-                faults.add(
-                    "policy_file_large", name, 0, f"the file is over {MAX_FILE_BYTES} bytes", "policies are read by people"
-                )
+        entries = list_entries(folder)
     except OSError as error:
-        faults.items.append(
-            Fault(
-                "policy_folder",
-                folder.name,
-                0,
-                f"the folder is not readable ({error.strerror})",
-                "check `policies` in pointsman.toml",
-            )
-        )
+        message = f"the folder is not readable ({error.strerror})"
+        faults.items.append(Fault("policy_folder", folder.name, 0, message, "check `policies` in pointsman.toml"))
         return {}
-    for name in nested:
-        faults.add(
-            "policy_file_unknown", name, 0, "a policy stands in a folder inside the folder", "move it up; only the top is read"
-        )
-    if not raw:
+    for path in entries:
+        if _is_read(path.name):
+            body = _read(path, faults)
+            if body is not None:
+                raw[path.name] = body
+        elif path.name.startswith(".") or path.name in _BESIDE or path.suffix == ".json":
+            continue  # an issuer's keys may stand beside identity.yaml
+        elif os.path.isdir(path):  # which is false, not an error, where nobody may look
+            _refuse_nested(path, faults)
+        else:
+            faults.add("policy_file_unknown", path.name, 0, "nothing reads this file", nearest(path.name, _KNOWN))
+    if not raw and not faults.items:
         faults.add(
             "policy_folder_empty", folder.name, 0, "the policy folder is empty", "restore it from review, or run `pointsman init`"
         )
     return raw
+
+
+def _is_read(name: str) -> bool:
+    return name.endswith(".cedar") or name in _OF_THE_VERSION or name in YAML_FILES
+
+
+def _read(path: Path, faults: Faults) -> bytes | None:
+    name = path.name
+    if name.startswith("."):
+        hint = "take the dot away, or rename it if it should not count"
+        faults.add("policy_file_unreadable", name, 0, "a policy file hides behind a dot", hint)
+        return None
+    try:
+        body = read_regular(path)
+    except OSError as error:
+        hint = "restore it from review; a policy that cannot be read is not skipped"
+        faults.add("policy_file_unreadable", name, 0, f"the file cannot be read ({error.strerror})", hint)
+        return None
+    if len(body) > MAX_FILE_BYTES:
+        faults.add("policy_file_large", name, 0, f"the file is over {MAX_FILE_BYTES} bytes", "policies are read by people")
+        return None
+    return body
+
+
+def _refuse_nested(folder: Path, faults: Faults) -> None:
+    for path in sorted(folder.rglob("*.cedar")):
+        name = str(path.relative_to(folder.parent))
+        faults.add(
+            "policy_file_unknown", name, 0, "a policy stands in a folder inside the folder", "move it up; only the top is read"
+        )
 
 
 def compute_version(raw: Mapping[str, bytes]) -> str:
@@ -241,9 +267,8 @@ def _source(name: str, entry: Entry, issuers: Mapping[str, Issuer]) -> Source:
             "tenant", f"belongs to `{tenant}`, a tenant that no issuer may assert", "add it to `tenants` in identity.yaml"
         )
     for group in groups:
-        alias, _, bare = group.partition(":")
-        if issuers and (not bare or alias not in issuers):
-            entry.fault("groups", f"names the group `{group}`", f"write issuer-alias:name; aliases: {', '.join(sorted(issuers))}")
+        if issuers and not is_group(group, issuers):
+            entry.fault("groups", f"names the group `{group}`", spell_group(issuers))
     return Source(
         name=name,
         tenant=tenant,
@@ -254,6 +279,16 @@ def _source(name: str, entry: Entry, issuers: Mapping[str, Issuer]) -> Source:
         question=entry.text("question", ""),
         labels=entry.text("labels") if "labels" in entry.body else None,
     )
+
+
+def is_group(group: str, issuers: Iterable[str]) -> bool:
+    """Whether some issuer could give anybody this group: `alias:name`, the alias known, without blanks around the name."""
+    alias, _, name = group.partition(":")
+    return alias in issuers and name != "" and name == name.strip()
+
+
+def spell_group(issuers: Iterable[str]) -> str:
+    return f"write issuer-alias:name, without blanks around the name; aliases: {', '.join(sorted(issuers))}"
 
 
 def parse_people(raw: Mapping[str, bytes], issuers: Mapping[str, Issuer], faults: Faults) -> dict[str, dict[str, Any]]:

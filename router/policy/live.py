@@ -2,6 +2,8 @@
 
 INVARIANT: a broken folder turns `ready` false at once; the last good version serves for `grace_s`, then every question
 is refused `policy_invalid` (tests/faults/test_policies.py::test_folder_broken_while_running).
+INVARIANT: a file that can no longer be read breaks the folder; it never counts as unchanged or as gone
+(tests/faults/test_policies.py::test_a_link_that_breaks_while_running).
 INVARIANT: what is in force was read from one moment of the folder: it looked the same before and after reading
 (tests/unit/test_policy_live.py).
 """
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from router.errors import Refused
 from router.policy.decide import PolicySet
-from router.policy.folder import compute_version, read_folder
+from router.policy.folder import compute_version, list_entries, read_folder
 from router.policy.load import inspect_files, load_policies
 from router.policy.strict import Fault, Faults
 
@@ -23,7 +25,7 @@ LOOK_EVERY_S = 1.0
 _RACY_NS = 2_000_000_000
 """A file changed this short before it was read may change again without a new time stamp: look at its bytes again."""
 
-Look = tuple[tuple[str, int, int, int], ...]
+Look = tuple[tuple[str, int, int, int, int], ...]
 
 
 class LivePolicies:
@@ -115,11 +117,21 @@ def _same_beside(raw: dict[str, bytes], policies: PolicySet) -> bool:
 
 
 def _look(folder: Path) -> Look:
+    """What a change of the folder changes. That something cannot be looked at is a look of its own, unlike every other."""
     try:
-        entries = [(entry.name, entry.stat()) for entry in folder.iterdir()]
-    except OSError:
-        return ()
-    return tuple(sorted((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in entries))
+        paths = list_entries(folder)
+    except OSError as error:
+        return (("", 0, 0, 0, error.errno or -1),)
+    return tuple(_look_at(path) for path in paths)
+
+
+def _look_at(path: Path) -> tuple[str, int, int, int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        return (path.name, 0, 0, 0, error.errno or -1)
+    # The change time moves with the right to read, which leaves the other times alone.
+    return (path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_ctime_ns)
 
 
 def _is_racy(look: Look) -> bool:

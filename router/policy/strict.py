@@ -9,9 +9,13 @@ INVARIANT: YAML aliases, duplicate keys and unknown keys are refused (tests/faul
 from __future__ import annotations
 
 import difflib
+import errno
+import os
+import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from router.errors import PolicyError
@@ -136,6 +140,27 @@ def _build(node: Any, scalars: Any) -> Any:
     return built
 
 
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a regular file, at most one more than may be read; a link to one will do. Raises `OSError` for all else.
+
+    A pipe or a device would hang or never end; what is no file is never taken for an absent one.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        with open(descriptor, "rb", closefd=False) as opened:
+            return opened.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One mapping under scrutiny: takes typed keys out and faults what is missing, mistyped or unknown."""
@@ -220,7 +245,8 @@ def top(raw: Mapping[str, bytes], file: str, faults: Faults) -> Entry | None:
 
 def decode(raw: Mapping[str, bytes], file: str, faults: Faults) -> str | None:
     if file not in raw:
-        faults.add("policy_file_missing", file, 0, "the file is missing", "restore it from review")
+        if not any(fault.file == file for fault in faults.items):  # a file that cannot be read has said so already
+            faults.add("policy_file_missing", file, 0, "the file is missing", "restore it from review")
         return None
     try:
         text = raw[file].decode("utf-8")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -694,3 +695,117 @@ def test_many_askers_while_the_folder_changes(folder):
     assert not wrong
     assert seen <= versions
     assert live.current().version == load_policies(Path(folder)).version
+
+
+# --- entries that are no readable files ---------------------------------------------------------------------------------
+
+BOARD = policy("true", effect="forbid", name="board-only")
+
+
+def _spoil(how, folder):
+    """Put something under the name of a policy that is no readable file."""
+    path = folder / "50-board.cedar"
+    match how:
+        case "broken link":
+            path.symlink_to(folder.parent / "nowhere.cedar")
+        case "link to itself":
+            path.symlink_to(path)
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "hidden":
+            (folder / ".50-board.cedar").write_text(BOARD)
+        case "too large":
+            path.write_bytes(b"//" + b"x" * 4_000_000)
+
+
+SPOILT = ("broken link", "link to itself", "pipe", "folder", "device", "hidden", "too large")
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_policy_that_cannot_be_read_is_not_skipped(folder, how):
+    """A forbid that vanishes widens: the folder does not load, and a running process turns red and then refuses."""
+    clock = Clock()
+    live = LivePolicies(folder, grace_s=60, clock=clock)
+    _spoil(how, folder)
+    policies, faults = inspect_folder(folder)
+    assert policies is None
+    assert [(fault.code, fault.file.lstrip(".")) for fault in faults] == [
+        ("policy_file_large" if how == "too large" else "policy_file_unreadable", "50-board.cedar")
+    ]
+    clock.now_s += 1
+    assert not live.ready
+    clock.now_s += 60
+    with pytest.raises(Refused) as caught:
+        live.current()
+    assert caught.value.code == "policy_invalid"
+
+
+@pytest.mark.parametrize("name", ["identity.yaml", "sources.yaml", "schema.cedarschema", "people.yaml", "00-never.cedar"])
+def test_a_declaration_that_cannot_be_read_is_not_skipped(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("nowhere")
+    _, faults = inspect_folder(folder)
+    assert (faults[0].code, faults[0].file) == ("policy_file_unreadable", name)
+
+
+def test_a_link_to_a_policy_is_read(folder):
+    kept = folder.parent / "kept.cedar"
+    kept.write_text(BOARD)
+    (folder / "50-board.cedar").symlink_to(kept)
+    assert not load_policies(folder).recheck(ADA, world.NOW, [("alpha", "d", LABELS)])[0]
+
+
+@pytest.mark.parametrize("how", ["removed", "unmounted", "forbidden"])
+def test_a_link_that_breaks_while_running(folder, how):
+    """F2: the target of a link goes while the process runs (a share, a half-done checkout, a rotated ConfigMap)."""
+    mount = folder.parent / "mount"
+    mount.mkdir()
+    (mount / "board.cedar").write_text(BOARD)
+    (folder / "50-board.cedar").symlink_to(mount / "board.cedar")
+    clock = Clock()
+    live = LivePolicies(folder, grace_s=60, clock=clock)
+    good = live.current()
+    if how == "removed":
+        (mount / "board.cedar").unlink()
+    elif how == "unmounted":
+        mount.rename(folder.parent / "gone")
+    else:
+        (mount / "board.cedar").unlink()
+        (mount / "board.cedar").symlink_to("/dev/zero")
+    clock.now_s += 1
+    assert live.current() is good
+    assert not live.ready
+    clock.now_s += 60
+    with pytest.raises(Refused):
+        live.current()
+
+
+def test_what_editors_leave_behind_is_ignored(folder):
+    good = load_policies(folder).version
+    for name in ("documents.cedar~", "documents.cedar.bak", ".documents.cedar.swp", "#documents.cedar#"):
+        (folder / name).write_text("not a policy")
+    (folder / ".#documents.cedar").symlink_to("somebody@host.1234")
+    assert load_policies(folder).version == good
+
+
+def test_a_mounted_configmap_loads(tmp_path):
+    """Kubernetes mounts links to files behind dotted folders, and swaps one link."""
+    data = tmp_path / "policies" / "..2026_06_15"
+    data.mkdir(parents=True)
+    write(data, world.folder_files(GOOD))
+    (tmp_path / "policies" / "..data").symlink_to("..2026_06_15")
+    for name in world.folder_files(GOOD):
+        (tmp_path / "policies" / name).symlink_to(Path("..data") / name)
+    assert load_policies(tmp_path / "policies").statements
+
+
+def test_an_unknown_file_says_what_is_known(folder):
+    (folder / "zzzzzzzz").write_text("")
+    _, faults = inspect_folder(folder)
+    assert faults[0].code == "policy_file_unknown"
+    for name in ("*.cedar", "README.md", "MATRIX.md", "cases/", "people.yaml", "sources.yaml"):
+        assert name in faults[0].hint
