@@ -15,8 +15,8 @@ from connectors.manifest import open_manifest
 from connectors.sqlite_documents import SqliteDocuments
 from router.domain import SOURCE_FIELD, LabelChange, Source, label_digest
 from router.filters import Always, EntityType, Eq, Field, compile_filter
+from router.ingest.blocks import LIMITS, ParseLimits
 from router.ingest.build import index_sources
-from router.ingest.detect import LIMITS, ParseLimits
 from router.ingest.workshop import IndexReport, SourceJob, SourceReport, Workshop
 
 MODEL = Path(__file__).parents[1] / "router" / "model"

@@ -31,6 +31,23 @@ class Unreadable(Exception):  # noqa: N818 (says what the document is)
         self.detail = detail
 
 
+@dataclass(frozen=True, slots=True)
+class ParseLimits:
+    """What one document may cost. A document above a limit is refused whole and reported, never cut."""
+
+    file_bytes: int = 64 * 1024 * 1024
+    text_chars: int = 5_000_000
+    unpacked_bytes: int = 100 * 1024 * 1024
+    unpacked_ratio: int = 100
+    cells: int = 2_000_000
+    pages: int = 5_000
+    memory_bytes: int = 2 * 1024 * 1024 * 1024
+    seconds: float = 30.0
+
+
+LIMITS = ParseLimits()
+
+
 NOWHERE = Span()
 
 
@@ -138,3 +155,48 @@ def _has_surrogate(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def decode(data: bytes) -> str:
+    """Text by byte order mark, UTF-8, or what charset_normalizer finds; `not_text` for anything with control bytes."""
+    for mark, encoding in (
+        (b"\xef\xbb\xbf", "utf-8-sig"),
+        (b"\xff\xfe\0\0", "utf-32"),
+        (b"\0\0\xfe\xff", "utf-32"),
+        (b"\xff\xfe", "utf-16"),
+        (b"\xfe\xff", "utf-16"),
+    ):
+        if data.startswith(mark):
+            return _checked(_strict(data, encoding))
+    try:
+        return _checked(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        pass
+    if b"\0" in data:
+        raise Unreadable("not_text", "bytes that are no text")
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data[:200_000]).best()
+    if best is None:
+        raise Unreadable("not_text", "no known encoding fits")
+    try:
+        return _checked(data.decode(best.encoding))
+    except UnicodeDecodeError:
+        return _checked(data.decode(best.encoding, "replace"))
+
+
+def _strict(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise Unreadable("not_text", f"damaged {encoding.upper()}") from None
+
+
+def _checked(text: str) -> str:
+    if "\0" in text:
+        raise Unreadable("not_text", "a NUL character as in no text")
+    sample = text[:100_000]
+    odd = sum(1 for char in sample if ord(char) < 32 and char not in "\t\n\r\f\v\x1b\x1c\x1d\x1e\x1f") + sample.count("\ufffd")
+    if odd > 2 + len(sample) // 100:
+        raise Unreadable("not_text", "control characters as in no text")
+    return text

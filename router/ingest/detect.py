@@ -2,6 +2,8 @@
 
 Everything here runs inside a parser process (`parse.py`). Guards stand before the libraries that open containers.
 
+INVARIANT: a file whose name promises a binary format is read as that or refused, never taken for text
+(tests/faults/test_documents.py::test_binary_names_hold_binaries).
 INVARIANT: an archive is measured by its directory before it is opened (tests/faults/test_documents.py::test_zip_bomb).
 """
 
@@ -10,10 +12,9 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from router.ingest.blocks import Parsed, Unreadable
+from router.ingest.blocks import LIMITS, Parsed, ParseLimits, Unreadable, decode
 
 CODE_SUFFIXES = {
     ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascript",
@@ -39,27 +40,15 @@ _PICTURES = (
     b"BZh",
     b"7z\xbc\xaf",
     b"\xfd7zXZ",
+    b"{\\rtf",
 )
+_BINARY = {
+    ".pdf", ".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".doc", ".ppt", ".xls", ".msg", ".odt", ".ods", ".odp", ".rtf",
+    ".zip", ".gz", ".7z", ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".exe", ".dll", ".so",
+}  # fmt: skip
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _MAIL_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*:")
 _HTML_START = re.compile(r"(?is)\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])")
-
-
-@dataclass(frozen=True, slots=True)
-class ParseLimits:
-    """What one document may cost. A document above a limit is refused whole and reported, never cut."""
-
-    file_bytes: int = 64 * 1024 * 1024
-    text_chars: int = 5_000_000
-    unpacked_bytes: int = 100 * 1024 * 1024
-    unpacked_ratio: int = 100
-    cells: int = 2_000_000
-    pages: int = 5_000
-    memory_bytes: int = 2 * 1024 * 1024 * 1024
-    seconds: float = 30.0
-
-
-LIMITS = ParseLimits()
 
 
 def read_document(data: bytes, name: str, limits: ParseLimits = LIMITS) -> Parsed:
@@ -88,15 +77,15 @@ def _read(data: bytes, name: str, limits: ParseLimits) -> Parsed:
 
         return read_ole(data, limits)
     if data.startswith(_PICTURES):
-        raise Unreadable("unsupported", "a picture, a program or an archive")
+        raise Unreadable("unsupported", "a picture, a program, an archive or another format that is not read")
+    suffix = PurePosixPath(name.lower()).suffix
+    if suffix in _BINARY:
+        raise Unreadable("corrupt", f"its name ends in {suffix}, its bytes are none of that kind")
+    if b"\0" in data and not data.startswith(_MARKS):
+        raise Unreadable("not_text", "bytes that are no text")
     if len(data) > limits.text_chars * 4:
         raise Unreadable("too_large", f"{len(data)} bytes of text; the limit is {limits.text_chars} characters")
-    suffix = PurePosixPath(name.lower()).suffix
-    if (
-        not data.startswith(_MARKS)
-        and (suffix == ".eml" or _looks_like_mail(data[:4096].decode("latin-1")))
-        and b"\0" not in data[:4096]
-    ):
+    if not data.startswith(_MARKS) and (suffix == ".eml" or _looks_like_mail(data[:4096].decode("latin-1"))):
         from router.ingest.mail import read_mail
 
         return read_mail(data)  # each part names its own encoding
@@ -191,46 +180,3 @@ def _looks_like_mail(head: str) -> bool:
             return False
         names.add(match.group(1).lower())
     return len(names) >= 3 and "from" in names and bool(names & {"message-id", "mime-version", "received", "date"})
-
-
-def decode(data: bytes) -> str:
-    """Text by byte order mark, UTF-8, or what charset_normalizer finds; `not_text` for anything with control bytes."""
-    for mark, encoding in (
-        (b"\xef\xbb\xbf", "utf-8-sig"),
-        (b"\xff\xfe\0\0", "utf-32"),
-        (b"\0\0\xfe\xff", "utf-32"),
-        (b"\xff\xfe", "utf-16"),
-        (b"\xfe\xff", "utf-16"),
-    ):
-        if data.startswith(mark):
-            return _checked(_strict(data, encoding))
-    try:
-        return _checked(data.decode("utf-8"))
-    except UnicodeDecodeError:
-        pass
-    if b"\0" in data[:4096]:
-        raise Unreadable("not_text", "bytes that are no text")
-    from charset_normalizer import from_bytes
-
-    best = from_bytes(data[:200_000]).best()
-    if best is None:
-        raise Unreadable("not_text", "no known encoding fits")
-    try:
-        return _checked(data.decode(best.encoding))
-    except UnicodeDecodeError:
-        return _checked(data.decode(best.encoding, "replace"))
-
-
-def _strict(data: bytes, encoding: str) -> str:
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError:
-        raise Unreadable("not_text", f"damaged {encoding.upper()}") from None
-
-
-def _checked(text: str) -> str:
-    sample = text[:100_000]
-    odd = sum(1 for char in sample if ord(char) < 32 and char not in "\t\n\r\f\v\x1b\x1c\x1d\x1e\x1f") + sample.count("\ufffd")
-    if odd > 2 + len(sample) // 100:
-        raise Unreadable("not_text", "control characters as in no text")
-    return text

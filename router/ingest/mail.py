@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
+from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title, decode
 from router.ingest.markup import paragraphs
 
 _HEADERS = ("from", "to", "cc", "date")
@@ -75,10 +75,9 @@ def read_msg(ole: Any) -> Parsed:
     body = values.pop("body")
     blocks = tuple(Block("paragraph", block.text) for block in paragraphs(clean_text(body)))
     if not body.strip() and ole.exists("__substg1.0_10130102"):
-        from router.ingest.detect import decode
         from router.ingest.html import read_fragment
 
-        blocks = read_fragment(decode(ole.openstream("__substg1.0_10130102").read()))
+        blocks = read_fragment(decode(ole.openstream("__substg1.0_10130102").read().rstrip(b"\0")))
     address = values.pop("from_address") or _string(ole, "", "0C1F")
     if address and "@" in address and address not in values["from"]:
         values["from"] = f"{values['from']} <{address}>".strip()

@@ -14,8 +14,7 @@ from datetime import date, datetime
 from typing import Any
 
 from router.domain import Span
-from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
-from router.ingest.detect import ParseLimits
+from router.ingest.blocks import Block, Parsed, ParseLimits, Unreadable, clean_text, clean_title
 from router.ingest.markup import cell_text, table_block
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

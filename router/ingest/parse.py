@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection
 from types import ModuleType, TracebackType
 from typing import Any
 
-from router.ingest.blocks import REASONS, Parsed, Unreadable, from_plain, to_plain
-from router.ingest.detect import LIMITS, ParseLimits, read_document
+from router.ingest.blocks import LIMITS, REASONS, Parsed, ParseLimits, Unreadable, from_plain, to_plain
+from router.ingest.detect import read_document
 
 REPLACE_AFTER = 200
 _STARTING = threading.Lock()

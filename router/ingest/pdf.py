@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from router.domain import Span
-from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
-from router.ingest.detect import ParseLimits
+from router.ingest.blocks import Block, Parsed, ParseLimits, Unreadable, clean_text, clean_title
 
 _LEAST_CHARS, _LEAST_CHARS_A_PAGE = 12, 4
 _LARGER = 1.15  # a heading's size over the usual one

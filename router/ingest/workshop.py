@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from router.domain import LabelChange, Source
 from router.errors import SourceError
 from router.filters import EntityType
-from router.ingest.detect import LIMITS, ParseLimits
+from router.ingest.blocks import LIMITS, ParseLimits
 from router.ports import DocStore, DocumentSource, Embedder, Manifest
 
 PIPELINE = "1"

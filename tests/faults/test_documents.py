@@ -21,8 +21,8 @@ from connectors import folder
 from connectors.folder import Folder, lower_pattern
 from router.domain import Entry, Rejected
 from router.errors import SourceError
-from router.ingest.blocks import Unreadable
-from router.ingest.detect import LIMITS, ParseLimits, read_document
+from router.ingest.blocks import LIMITS, ParseLimits, Unreadable
+from router.ingest.detect import read_document
 from router.ingest.parse import Parser
 from router.ingest.reconcile import verify_index
 from router.plain import NotPlain, parse_yaml
@@ -236,8 +236,29 @@ def test_cut_documents_never_kill_the_parser(parser: Parser) -> None:
         assert outcome(parser, bytes(data)) in {"read", "corrupt", "empty", "not_text", "unsupported", "bomb", "encrypted"}
 
 
+@pytest.mark.parametrize("name", ["broken.pdf", "a.docx", "A.PPTX", "a.xlsx", "a.xls", "a.msg", "a.doc", "a.png", "a.zip"])
+def test_binary_names_hold_binaries(parser: Parser, name: str) -> None:
+    """Text under such a name is a damaged file, not a document."""
+    assert reason(parser, b"%PDF is what it should begin with, and it does not.\n", name) == "corrupt"
+    assert reason(parser, b"<html><body><p>Not found</p></body></html>", name) == "corrupt"
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.csv", "a.py", "a.html", "a.eml", "noext"])
+def test_one_nul_byte_is_enough(parser: Parser, name: str) -> None:
+    text = b"From: a@example.org\nDate: now\nSubject: x\n\n" + b"Some text that goes on. " * 400
+    assert reason(parser, text + b"\0 and on.\n", name) == "not_text"
+    assert reason(parser, ("Some text\0 and on. " * 9).encode("utf-16"), name) == "not_text"
+
+
 def test_programs_and_pictures(parser: Parser) -> None:
-    for data in (b"\x7fELF" + bytes(100), b"\x89PNG\r\n", b"GIF89a..", b"MZ" + bytes(90), zip_bytes({"a.txt": b"x"})):
+    for data in (
+        b"\x7fELF" + bytes(100),
+        b"\x89PNG\r\n",
+        b"GIF89a..",
+        b"MZ" + bytes(90),
+        b"{\\rtf1 x}",
+        zip_bytes({"a.txt": b"x"}),
+    ):
         assert reason(parser, data, "a.md") == "unsupported"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import subprocess
@@ -14,8 +15,8 @@ import pytest
 
 from router.domain import Span
 from router.ingest import parse
-from router.ingest.blocks import Block, Parsed, Unreadable, from_plain, to_plain
-from router.ingest.detect import decode, read_document
+from router.ingest.blocks import Block, Parsed, Unreadable, decode, from_plain, to_plain
+from router.ingest.detect import read_document
 from router.ingest.parse import Parser
 from tests.ole import msg_file, xls_file
 
@@ -417,7 +418,7 @@ def _try_everything(pipe: Any) -> None:
     import subprocess
     import tempfile
 
-    from router.ingest.detect import LIMITS
+    from router.ingest.blocks import LIMITS
 
     handle, path = tempfile.mkstemp()
     parse._confine(LIMITS)
@@ -464,3 +465,23 @@ def test_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_everything_that_is_read_has_text() -> None:
     with pytest.raises(Unreadable, match="empty"):
         read_document(b"---\ntitle: x\n---\n\n", "x.md")
+
+
+def test_no_import_runs_in_a_circle() -> None:
+    """Imports inside functions count: a module that needs its caller belongs with it."""
+    folder = Path(parse.__file__).parent
+    needs = {path.stem: _imported(path) for path in folder.glob("*.py") if path.stem != "__init__"}
+    while needs:
+        free = {name for name, wanted in needs.items() if not wanted & needs.keys()}
+        assert free, f"in a circle: {sorted(needs)}"
+        needs = {name: wanted for name, wanted in needs.items() if name not in free}
+
+
+def _imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "router.ingest":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("router.ingest."):
+            found.add(node.module.split(".")[2])
+    return found
