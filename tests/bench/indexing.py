@@ -1,16 +1,16 @@
 """Indexing a folder of Markdown over the embedder alone on exactly the texts that the index embeds, token vectors in both.
 
-Everything counts: listing, parsing in its process, chunking, labels, ledger, store and manifest. Each run begins with an
-empty state folder.
+Everything counts: listing, parsing in its process, chunking, labels, ledger, store and manifest. Each run builds a generation
+of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from router.app import Router
 from router.domain import Embedded, ModelCard, Purpose
 from router.ingest.build import index_sources
 from tests.bench import worlds
@@ -22,21 +22,18 @@ PURPOSE = Purpose("bench", "embed_chunks", frozenset(), "run")
 
 
 def run(folder: Path) -> Iterator[Figure]:
-    from connectors.local_models import load_embedder
-    from router.app import MODEL_FOLDER
-
     settings = worlds.write_world(folder / "world")
     write_pages(settings.folder / "pages")
-    model = load_embedder(MODEL_FOLDER)
-    texts = _texts(folder / "world", model)
+    with Router(settings) as router:
+        model = router.embedder
+        kept = _Kept(model)
+        assert _index(router, kept) == len(kept.texts)
+        texts = kept.texts
 
-    def product(_: int) -> None:
-        shutil.rmtree(settings.state_folder / "stores", ignore_errors=True)
-        for path in settings.state_folder.glob("manifest*"):
-            path.unlink()
-        assert _index(folder / "world", model) == len(texts)
+        def product(_: int) -> None:
+            assert _index(router, model) == len(texts)
 
-    pairs = run_pairs(product, lambda _: model.embed_chunks(texts, PURPOSE), PAIRS, warm=1)
+        pairs = run_pairs(product, lambda _: model.embed_chunks(texts, PURPOSE), PAIRS, warm=1)
     tokens = sum(min(256, model.count_tokens(text)) for text in texts) // len(texts)
     speed = len(texts) / (sorted(pairs.product)[len(pairs.product) // 2] / 1e9)
     note = f"{len(texts)} chunks of {tokens} tokens on average, {speed:.0f} chunks a second"
@@ -65,22 +62,12 @@ class _Kept:
         return made
 
 
-def _texts(world: Path, model: object) -> list[str]:
-    kept = _Kept(model)
-    assert _index(world, kept) == len(kept.texts)
-    return kept.texts
-
-
-def _index(world: Path, model: object) -> int:
-    """Chunks indexed. The policies are loaded and the model is open before: this is about indexing, not about starting."""
-    from router.app import Router
-    from router.config import load_settings
-
-    with Router(load_settings(world / "pointsman.toml")) as router:
-        workshop = dataclasses.replace(router.workshop, embedder=model)
-        report = index_sources(router.jobs(["manuals"]), workshop)
-        assert (report.sources[0].failures, report.sources[0].error) == ([], None)
-        return report.sources[0].chunks
+def _index(router: Router, model: object) -> int:
+    """Chunks of a full build beside the generation before, parsed, embedded and recorded anew."""
+    workshop = dataclasses.replace(router.workshop, embedder=model)
+    report = index_sources(router.jobs(["manuals"]), workshop, full=True).sources[0]
+    assert (report.failures, report.error) == ([], None)
+    return report.chunks
 
 
 def write_pages(folder: Path, documents: int = DOCUMENTS, sections: int = SECTIONS) -> None:
