@@ -705,7 +705,6 @@ class SqliteDocuments:
                 _insert(con, document, _lid(con, document.source, document.labels, entity))
 
     def relabel(self, tenant: str, labels: Mapping[str, Labels], *, generation: str | None = None) -> int:
-        changed = 0
         entity = self._document_type()
         # One change of a rule gives many documents the same labels: they are checked, digested and filed once.
         for new in {id(new): new for new in labels.values()}.values():
@@ -714,20 +713,18 @@ class SqliteDocuments:
             return 0
         with self._write(tenant, generation, None) as con:
             lids: dict[tuple[str, int], int] = {}
-            for document_id, new in labels.items():
-                row = con.execute("SELECT did, source, lid FROM document WHERE id = ?", (document_id,)).get
-                if row is None:
-                    continue
-                did, source, old = row
-                filed = (source, id(new))
+            moved: list[tuple[int, int]] = []
+            held = "SELECT d.id, d.did, d.source, d.lid FROM json_each(?) j CROSS JOIN document d ON d.id = j.value"
+            rows: list[Any] = con.execute(held, (json.dumps(list(labels)),)).fetchall()
+            for document_id, did, source, old in rows:
+                filed = (source, id(labels[document_id]))
                 if filed not in lids:
-                    lids[filed] = _lid(con, source, new, entity)
-                lid = lids[filed]
-                if lid != old:
-                    con.execute("UPDATE document SET lid = ?1 WHERE did = ?2", (lid, did))
-                    con.execute("UPDATE cn SET lid = ?1 WHERE rid IN (SELECT rid FROM chunk WHERE did = ?2)", (lid, did))
-                    changed += 1
-        return changed
+                    lids[filed] = _lid(con, source, labels[document_id], entity)
+                if lids[filed] != old:
+                    moved.append((lids[filed], did))
+            con.executemany("UPDATE document SET lid = ?1 WHERE did = ?2", moved)
+            con.executemany("UPDATE cn SET lid = ?1 WHERE rid IN (SELECT rid FROM chunk WHERE did = ?2)", moved)
+        return len(moved)
 
     def delete(self, tenant: str, document_ids: Sequence[str], *, generation: str | None = None) -> int:
         if self._path(tenant, generation) is None:
