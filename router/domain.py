@@ -13,7 +13,7 @@ from datetime import datetime
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
-from router.filters import Filter, Part, Scalar
+from router.filters import Filter, Kind, Part, Scalar
 
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
@@ -116,6 +116,33 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnGrant:
+    """One column that the caller may use. `mask` is the DuckDB expression that stands for it everywhere; None = raw.
+
+    `filter_raw` says that the raw value may stand in a predicate; it means something only with a mask."""
+
+    name: str
+    mask: str | None = None
+    filter_raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableGrant:
+    """One dataset that exists for the caller. `relation` is schema-qualified inside the served DuckDB catalogue.
+
+    `attributes` maps row attributes to (DuckDB expression, kind), as governance.yaml declares them; `filter` speaks of them.
+    Over a dataset with `min_group` only compiled forms may be run."""
+
+    name: str
+    relation: str
+    columns: tuple[ColumnGrant, ...]
+    filter: Filter
+    attributes: tuple[tuple[str, str, Kind], ...]
+    min_group: int | None
+    policies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Grants:
     """Everything a principal may search, by source; sources with `Never` are absent. `day_ms` is `context.now`.
 
@@ -126,6 +153,7 @@ class Grants:
     day_ms: int
     search: tuple[Grant, ...]
     joined: Part | None = field(default=None, compare=False)
+    query: tuple[TableGrant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +421,61 @@ class Ranked:
 
     stored: Stored
     legs: tuple[Leg, ...]
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLimits:
+    """Bounds of one governed statement. What stands above them is refused with a code; rows and bytes are cut."""
+
+    max_chars: int = 8_192
+    max_rows: int = 10_000
+    max_bytes: int = 8_000_000
+    timeout_s: float = 2.0
+    memory_mb: int = 256
+    max_tokens: int = 4_000
+    max_depth: int = 64
+    max_subscripts: int = 256
+    max_joins: int = 12
+    max_set_operands: int = 32
+    max_in_list: int = 1_000
+    max_series_rows: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """`type` as DuckDB names it; `masked` where the values come of a mask."""
+
+    name: str
+    type: str
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Governed rows. Values survive JSON: decimals, dates, times and intervals are texts, lists and structs stay what they are.
+
+    `sql` is the draft over governed names; `generated` holds row filters and masks and is shown only with `audit`."""
+
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    truncated: bool
+    sql: str
+    generated: str
+    origin: str = ""
+    reading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gate says of one text. `code` is empty where it may run; `tables` are the governed names it reads."""
+
+    code: str
+    reason: str
+    generated: str = ""
+    tables: tuple[str, ...] = ()
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------

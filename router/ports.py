@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Protocol
 
 from router.domain import (
@@ -27,7 +28,11 @@ from router.domain import (
     Record,
     Rejected,
     Search,
+    SqlLimits,
     Stored,
+    Table,
+    TableGrant,
+    Verdict,
 )
 from router.filters import Filter
 
@@ -241,3 +246,34 @@ class Verifier(Protocol):
     """Checks a bearer token's signature, issuer, audience and times; returns (issuer alias, claims) or raises `Refused`."""
 
     def verify(self, token: str, *, now_s: int) -> tuple[str, Mapping[str, Any]]: ...
+
+
+class SqlEngine(Protocol):
+    """Untrusted text in, one governed SELECT out. Everything that is refused is `Refused` with a stable code; the engine's own
+    words never leave. `tenant` only shares workers out fairly; `compiled` says that the text comes of a compiled form."""
+
+    def run_governed(
+        self,
+        text: str,
+        grants: tuple[TableGrant, ...],
+        *,
+        tenant: str,
+        today: date,
+        limits: SqlLimits,
+        deadline_s: float,
+        compiled: bool = False,
+    ) -> Table: ...
+
+    def check(
+        self,
+        text: str,
+        grants: tuple[TableGrant, ...],
+        *,
+        tenant: str,
+        today: date,
+        limits: SqlLimits,
+        deadline_s: float,
+        compiled: bool = False,
+    ) -> Verdict:
+        """The gate alone: nothing is run. What the gate refuses is a verdict, not an error."""
+        ...
