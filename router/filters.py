@@ -260,7 +260,7 @@ def compile_filter(f: Filter, entity: EntityType) -> Filter:
     """Check, guard and simplify `f`, demanding every required scalar of `entity`. The only form that connectors are given."""
     check(f, entity)
     compiled = simplify(And((*map(Has, _required(entity)), guard(f, entity))), entity)
-    _check_size(compiled)
+    check_size(compiled)
     return compiled
 
 
@@ -279,7 +279,7 @@ def join_parts(permits: Iterable[Part], vetoes: Iterable[Part], entity: EntityTy
     """Some permit and every veto, demanding every required scalar: like `compile_filter`, of parts compiled before."""
     required = (_atom(Has(name)) for name in _required(entity))
     compiled = _join(And, (*required, _join(Or, permits), *vetoes))
-    _check_size(compiled.filter)
+    check_size(compiled.filter)
     return compiled
 
 
@@ -304,7 +304,7 @@ def _required(entity: EntityType) -> list[str]:
 
 def check(f: Filter, entity: EntityType) -> None:
     """Refuse unknown fields, mistyped literals, hostile text and filters that are too large."""
-    _check_size(f)
+    check_size(f)
     for node in walk(f):
         if isinstance(node, Always | Never | And | Or | Not):
             continue
@@ -328,7 +328,8 @@ def walk(f: Filter) -> Iterable[Filter]:
             stack.append(node.item)
 
 
-def _check_size(f: Filter) -> None:
+def check_size(f: Filter) -> None:
+    """Refuse a filter that is deeper or has more nodes than every store can take."""
     depth, count, level = 0, 0, [f]
     while level:
         depth, count = depth + 1, count + len(level)

@@ -7,6 +7,7 @@ the suites. Strings are chosen to be mistaken for syntax somewhere: Cedar, JSON,
 from __future__ import annotations
 
 import json
+import unicodedata
 from datetime import UTC, datetime
 from typing import Any
 
@@ -103,18 +104,20 @@ issuers:
       attributes:
         teams: teams
         clearance: clearance
-        floor: floor
-        region: region
+        floor: { path: floor, required: true }
+        region: { path: region, required: true }
         vip: vip
-        trained: trained
+        trained: { path: trained, required: true }
 """
 
 SOURCES_YAML = """
 sources:
   alpha: { tenant: t1, connector: folder, groups: ["corp:a", "corp:b"], least: public, description: alpha }
-  beta: { tenant: t1, connector: folder, groups: ["corp:a", "corp:b"], least: public, description: beta }
-  gamma: { tenant: "t'2", connector: folder, groups: ["corp:a", "corp:b"], least: public, description: gamma }
+  beta: { tenant: t1, connector: folder, groups: ["corp:a", "corp:*", 'corp:c"', "corp:é"], least: public, description: beta }
+  gamma: { tenant: "t'2", connector: folder, groups: ["corp:a", "corp:b"], least: internal, description: gamma }
 """
+ENVELOPES = {"alpha": ("corp:a", "corp:b"), "beta": ("corp:a", "corp:*", 'corp:c"', "corp:é"), "gamma": ("corp:a", "corp:b")}
+LEAST = {"alpha": 0, "beta": 0, "gamma": 1}
 
 
 def folder_files(policies: str = "", **files: str) -> dict[str, bytes]:
@@ -157,8 +160,10 @@ def _escape(char: str) -> str:
 # --- expressions inside the fragment ----------------------------------------------------------------------------------
 
 strings = st.sampled_from(STRINGS) | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
+literals = strings.map(lambda text: unicodedata.normalize("NFC", text))
+"""What a policy may compare with; labels and claims are drawn in any form, as if nobody had normalised them."""
 longs = st.sampled_from(LONGS) | st.integers(LONG_MIN, LONG_MAX)
-string_sets = st.lists(strings, min_size=1, max_size=4, unique=True)
+string_sets = st.lists(literals, min_size=1, max_size=4, unique=True)
 
 _ORDER = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
 _EQUAL = st.sampled_from(["==", "!="])
@@ -181,14 +186,14 @@ def _compare(draw: Any, field: str, op: str, value: str) -> str:
 def _string_atom(draw: Any, field: str) -> str:
     match draw(st.sampled_from(["compare", "principal", "in", "like", "teams"])):
         case "compare":
-            return _compare(draw, field, draw(_EQUAL), cedar_string(draw(strings)))
+            return _compare(draw, field, draw(_EQUAL), cedar_string(draw(literals)))
         case "principal":
             return _compare(draw, field, draw(_EQUAL), "principal.tenant")
         case "in":
             return f"{_set(draw(string_sets))}.contains({field})"
         case "teams":
             return f"principal.teams.contains({field})"
-    return f"{field} like {cedar_pattern(draw(st.lists(strings, min_size=1, max_size=4)))}"
+    return f"{field} like {cedar_pattern(draw(st.lists(literals, min_size=1, max_size=4)))}"
 
 
 @st.composite
@@ -216,7 +221,7 @@ def _set_atom(draw: Any, field: str) -> str:
     other = draw(string_sets.map(_set) | st.sampled_from(["principal.groups", "principal.teams"]))
     match draw(st.sampled_from(["contains", "principal", "left", "right"])):
         case "contains":
-            return f"{field}.contains({cedar_string(draw(strings))})"
+            return f"{field}.contains({cedar_string(draw(literals))})"
         case "principal":
             return f"{field}.contains(principal.tenant)"
         case "left":
@@ -349,13 +354,14 @@ def principals(draw: Any) -> Principal:
 
 
 @st.composite
-def labels(draw: Any, tenant: str) -> dict[str, Scalar | frozenset[str]]:
-    """Labels of a document; now and then one lacks a required scalar and must be invisible to everybody."""
+def labels(draw: Any, tenant: str, source: str = "alpha") -> dict[str, Scalar | frozenset[str]]:
+    """Labels of a document, mostly inside the envelope; now and then one lacks a required scalar and nobody may see it."""
+    inside = draw(st.integers(0, 3)) > 0
     found: dict[str, Scalar | frozenset[str]] = {
         "tenant": tenant,
-        "groups": frozenset(draw(st.lists(strings, max_size=3))),
+        "groups": frozenset(draw(st.lists(st.sampled_from(ENVELOPES[source]) if inside else strings, max_size=3))),
         "tags": frozenset(draw(st.lists(strings, max_size=3))),
-        "sensitivity": draw(longs),
+        "sensitivity": draw(st.integers(0, 3) if inside else longs),
         "title": draw(strings),
         "active": draw(st.booleans()),
     }
@@ -376,8 +382,13 @@ def documents(draw: Any, most: int = 12) -> list[tuple[str, str, dict[str, Scala
     found = []
     for at in range(draw(st.integers(1, most))):
         source = draw(st.sampled_from(sorted(SOURCES)))
-        found.append((source, f"{source}/{at}", draw(labels(SOURCES[source]))))
+        found.append((source, f"{source}/{at}", draw(labels(SOURCES[source], source))))
     return found
+
+
+def inside_envelope(source: str, of: dict[str, Any]) -> bool:
+    """Written apart from the product: what sources.yaml above says of a source's labels."""
+    return of["groups"] <= set(ENVELOPES[source]) and of.get("sensitivity", LEAST[source]) >= LEAST[source]
 
 
 def describe(policies: PolicySet, principal: Principal, thing: object) -> str:

@@ -7,7 +7,10 @@ INVARIANT: an error, a missing decision, an unknown principal or a residual not 
 never a wider filter (tests/faults/test_policies.py).
 INVARIANT: grants depend on policy version, mapped principal and UTC day, and on nothing else
 (tests/unit/test_policy_grants.py::test_memo_key).
-INVARIANT: a filter admits exactly what Cedar in full allows (tests/unit/test_policy_agreement.py).
+INVARIANT: a filter admits exactly what Cedar in full allows inside the envelope that sources.yaml gives the source today,
+whatever it gave when the document was indexed (tests/unit/test_policy_agreement.py).
+INVARIANT: a filter that no store can take is a refusal here, never an error further down
+(tests/faults/test_policies.py::test_filter_too_large_is_refused_not_widened, ::test_too_many_sources_times_policies).
 """
 
 from __future__ import annotations
@@ -23,7 +26,20 @@ from typing import Any
 
 from router.domain import SOURCE_FIELD, Grant, Grants, Issuer, Labels, Principal, Source
 from router.errors import PolicyError, Refused
-from router.filters import ALWAYS, NEVER, EntityType, Part, Scalar, compile_part, join_parts, join_sources
+from router.filters import (
+    ALWAYS,
+    NEVER,
+    And,
+    EntityType,
+    Ge,
+    Part,
+    Scalar,
+    Within,
+    check_size,
+    compile_part,
+    join_parts,
+    join_sources,
+)
 from router.policy.residual import FALSE, Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
 
@@ -98,6 +114,7 @@ class Engine:
     effects: Mapping[str, str]
     granted: Memo = field(default_factory=Memo)
     entities: Memo = field(default_factory=Memo)
+    envelopes: Memo = field(default_factory=Memo)
 
 
 def build_engine(statements: Sequence[Statement], schema: Any) -> Engine:
@@ -170,21 +187,26 @@ class PolicySet:
         if not names:
             return (), join_sources((), SOURCE_FIELD)
         parts: dict[Hashable, Part] = {}
-        compiled: dict[tuple[bool, ...], tuple[Part, tuple[str, ...]]] = {}
+        compiled: dict[Hashable, tuple[Part, tuple[str, ...]]] = {}
         open_trees = self._open_residuals(principal, day_ms)
         # A policy that is false for this principal is silent everywhere, as permit and as forbid: most are, in a large folder.
         said = {policy_id: (tree, _members(tree)) for policy_id, tree in open_trees.items() if tree is not FALSE}
         members = list(dict.fromkeys(member for _, own in said.values() for member in own))
         granted: list[tuple[Grant, Part]] = []
         for name in names:
-            # Sources that no policy tells apart share one filter; parts that do not speak of sources are shared by all.
-            kind = tuple(name in member.sources for member in members)
+            # Sources with one envelope that no policy tells apart share one filter; what does not speak of sources, all share.
+            source = self.sources[name]
+            kind = (source.groups, source.least, *[name in member.sources for member in members])
             if kind not in compiled:
                 compiled[kind] = self._compile(said, name, parts)
             part, speaking = compiled[kind]
             if part.filter != NEVER:
                 granted.append((Grant(name, part.filter, speaking), part))
         joined = join_sources(((grant.source, part) for grant, part in granted), SOURCE_FIELD)
+        try:
+            check_size(joined.filter)
+        except PolicyError as error:
+            raise _refused(error) from error
         return tuple(grant for grant, _ in granted), joined
 
     def _open_residuals(self, principal: Principal, day_ms: int) -> dict[str, Open]:
@@ -206,12 +228,12 @@ class PolicySet:
         try:
             return {policy_id: _read(residuals[position]) for position, policy_id in ids.items()}
         except PolicyError as error:
-            raise Refused(error.code, error.message, error.hint) from error
+            raise _refused(error) from error
 
     def _compile(
         self, said: Mapping[str, tuple[Open, list[Member]]], source: str, parts: dict[Hashable, Part]
     ) -> tuple[Part, tuple[str, ...]]:
-        """As Cedar decides: some permit speaks and no forbid does; and the ids of those that may speak."""
+        """As Cedar decides: some permit speaks and no forbid does, inside the envelope; and the ids of those that may speak."""
         speaking: list[str] = []
         permits: list[Part] = []
         vetoes: list[Part] = []
@@ -225,9 +247,19 @@ class PolicySet:
                 if part.filter is not (ALWAYS if forbids else NEVER):
                     speaking.append(policy_id)
                     (vetoes if forbids else permits).append(part)
-            return join_parts(permits, vetoes, self.document_type), tuple(sorted(speaking))
+            return join_parts(permits, [*vetoes, self._envelope(source)], self.document_type), tuple(sorted(speaking))
         except PolicyError as error:
-            raise Refused(error.code, error.message, error.hint) from error
+            raise _refused(error) from error
+
+    def _envelope(self, source: str) -> Part:
+        """What no label of the source may leave, as a part of its filter: a narrower envelope holds at once, not when indexed."""
+        declared = self.sources[source]
+
+        def build() -> Part:
+            inside = And((Within("groups", declared.groups), Ge("sensitivity", declared.least)))
+            return compile_part(inside, self.document_type)
+
+        return self.engine.envelopes.get((declared.groups, declared.least), build)  # type: ignore[no-any-return]
 
     # --- in full --------------------------------------------------------------------------------------------------
 
@@ -282,6 +314,11 @@ class PolicySet:
             return Verdict(allowed=False, why="tenant_mismatch")
         if any("\0" in text for value in labels.values() for text in _texts(value)):
             return Verdict(allowed=False, why="malformed")
+        groups, sensitivity = labels.get("groups"), labels.get("sensitivity")
+        if isinstance(groups, frozenset) and not groups <= declared.groups:
+            return Verdict(allowed=False, why="envelope")
+        if type(sensitivity) is int and sensitivity < declared.least:
+            return Verdict(allowed=False, why="envelope")
         return None
 
 
@@ -295,6 +332,13 @@ def to_day_ms(now: datetime) -> int:
 def principal_id(principal: Principal) -> str:
     """Opaque and safe in Cedar's surface syntax, which partial evaluation takes ids in."""
     return hashlib.sha256(f"{principal.kind}\0{principal.name}".encode()).hexdigest()[:32]
+
+
+def _refused(error: PolicyError) -> Refused:
+    if error.code == "filter_too_large":
+        hint = "ask the policy owners: see `pointsman policies check`, and let the token carry fewer groups"
+        return Refused("policy_too_large", "the policies make a filter for this identity that is too large to search under", hint)
+    return Refused(error.code, error.message, error.hint)
 
 
 def _exact(principal: Principal) -> Hashable:

@@ -10,6 +10,7 @@ import pytest
 
 from router.domain import Principal
 from router.errors import PolicyError, Refused
+from router.filters import matches
 from router.policy import LivePolicies, inspect_folder, load_policies
 from router.policy.decide import PolicySet, Statement, build_engine
 from router.policy.load import inspect_files
@@ -327,7 +328,8 @@ def test_hostile_text_in_a_label(text):
     ]
     verdicts = policies.recheck(ADA, world.NOW, things)
     assert [verdict.allowed for verdict in verdicts] == [True, False, False, True]
-    assert {verdict.why for verdict in verdicts[1:3]} == {"malformed"}
+    assert verdicts[1].why == "malformed"
+    assert verdicts[2].why in ("malformed", "envelope")
 
 
 @pytest.mark.parametrize(
@@ -363,6 +365,27 @@ def test_labels_of_another_source_or_tenant():
     verdicts = policies.recheck(ADA, world.NOW, things)
     assert [verdict.why for verdict in verdicts] == ["source_unknown", "tenant_mismatch", "tenant_mismatch", "source_unknown", ""]
     assert verdicts[-1].allowed
+
+
+# --- the envelope of sources.yaml ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('groups: ["corp:a", "corp:b"], least: public', 'groups: ["corp:b"], least: public'),
+        ('groups: ["corp:a", "corp:b"], least: public', 'groups: ["corp:a", "corp:b"], least: confidential'),
+    ],
+)
+def test_a_narrower_envelope_holds_before_the_next_index(old, new):
+    """F6: labels as they were indexed, an envelope as it is reviewed today: filter and recheck both go by the envelope."""
+    for text, visible in ((world.SOURCES_YAML, True), (world.SOURCES_YAML.replace(old, new, 1), False)):
+        policies = world.load_files(world.folder_files(GOOD, sources__yaml=text))
+        filters = {grant.source: grant.filter for grant in policies.grants(ADA, world.NOW).search}
+        verdict = policies.recheck(ADA, world.NOW, [("alpha", "d", LABELS)])[0]
+        assert matches(filters["alpha"], LABELS) == verdict.allowed == visible
+        assert verdict.why == ("" if visible else "envelope")
+        assert policies.recheck(ADA, world.NOW, [("beta", "d", LABELS)])[0].allowed
 
 
 # --- groups that are missing must not widen -----------------------------------------------------------------------------
@@ -569,11 +592,31 @@ def test_filter_too_large_is_refused_not_widened():
     many = Principal("corp", "eve", "User", "t1", frozenset(f"corp:{at}" for at in range(5_000)), ADA.attributes, 2**40)
     with pytest.raises(Refused) as caught:
         policies.grants(many, world.NOW)
-    assert caught.value.code == "filter_too_large"
+    assert caught.value.code == "policy_too_large"
+
+
+def test_too_many_sources_times_policies():
+    """Each part fits a filter, all together do not: refused with the grants, and never an error further down the line."""
+    names = [f"s{at}" for at in range(400)]
+    declared = "".join(
+        f"  {name}: {{ tenant: t1, connector: folder, groups: [corp:a], least: public, description: d }}\n" for name in names
+    )
+    text = GOOD + "".join(
+        policy(f"resource.title != {json.dumps(name)} && resource.sensitivity <= 2", name=f"p-{name}", scope=scope)
+        for name in names
+        for scope in [f'resource in Pointsman::Source::"{name}"']
+    )
+    policies = world.load_files(world.folder_files(text, sources__yaml=world.SOURCES_YAML + declared))
+    with pytest.raises(Refused) as caught:
+        policies.grants(ADA, world.NOW)
+    assert caught.value.code == "policy_too_large"
+    assert "s1" not in caught.value.message + caught.value.hint
 
 
 def test_4000_groups_are_fine():
-    policies = world.load_files(world.folder_files(GOOD))
+    groups = ", ".join(f'"corp:{at}"' for at in range(4_000))
+    wide = world.SOURCES_YAML.replace('groups: ["corp:a", "corp:b"]', f"groups: [{groups}]", 1)
+    policies = world.load_files(world.folder_files(GOOD, sources__yaml=wide))
     many = Principal("corp", "eve", "User", "t1", frozenset(f"corp:{at}" for at in range(4_000)), ADA.attributes, 2**40)
     assert [grant.source for grant in policies.grants(many, world.NOW).search] == ["alpha", "beta"]
     assert policies.recheck(many, world.NOW, [("alpha", "d", LABELS | {"groups": frozenset({"corp:7"})})])[0].allowed

@@ -204,13 +204,13 @@ def test_refusal_by_policy_is_an_answer(tmp_path):
         file.write(f"  big: {{ issuer: dev, sub: big, tenant: north, groups: [{groups}], clearance: 1 }}\n")
     with world.Router.open(config) as router:
         answer = ask_as(router, "big", QUESTION)
-        assert (answer.outcome, answer.refusal.code, answer.passages, answer.filters) == ("refused", "filter_too_large", (), ())
+        assert (answer.outcome, answer.refusal.code, answer.passages, answer.filters) == ("refused", "policy_too_large", (), ())
         body = answer.as_json()
-        assert body["refusal"] == {"code": "filter_too_large", "reason": answer.refusal.reason}
+        assert body["refusal"] == {"code": "policy_too_large", "reason": answer.refusal.reason}
         assert [stage["name"] for stage in body["stages"]] == ["identity", "asked", "grants", "answered"]
         (_, _), (_, sealed) = records_of(router, answer.decision_id)
         assert sealed["outcome"] == "refused"
-        assert sealed["refusal"]["code"] == "filter_too_large"
+        assert sealed["refusal"]["code"] == "policy_too_large"
         assert ask_as(router, "ada", QUESTION).outcome == "answered"
 
 

@@ -267,10 +267,10 @@ def test_3_for_a_refusal_by_policy_that_is_still_an_answer(command, folder, tmp_
     code, out, _ = command("ask", "q", "--as", "big", "--people", people, "--config", config, "--json")
     body = one_document(out)
     assert code == 3
-    assert (body["outcome"], body["refusal"]["code"], body["passages"]) == ("refused", "filter_too_large", [])
+    assert (body["outcome"], body["refusal"]["code"], body["passages"]) == ("refused", "policy_too_large", [])
     code, out, _ = command("ask", "q", "--as", "big", "--people", people, "--config", config)
     assert code == 3
-    assert "refused  filter_too_large" in out
+    assert "refused  policy_too_large" in out
 
 
 def test_4_for_a_broken_store(command, tmp_path):

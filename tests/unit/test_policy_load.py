@@ -130,7 +130,7 @@ def test_all_faults_are_collected():
 
 def test_claim_paths():
     text = world.IDENTITY.replace("teams: teams", 'teams: { path: ["https://x.example/teams"] }').replace(
-        "region: region", "region: { path: address.region, required: true }"
+        "region: { path: region,", "region: { path: address.region,"
     )
     claims = dict(world.load_files(world.folder_files("", identity__yaml=text)).issuers["corp"].attributes)
     assert claims["teams"] == Claim(("https://x.example/teams",))
