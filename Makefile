@@ -19,14 +19,14 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pointsman needs Python 3.11 or later: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pointsman needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 
 # A lock with hashes, then the project itself without any look-up.
 $(VENV)/.%: deploy/lock/%.txt pyproject.toml | $(VENV)/bin/python
 	@echo "installing the locked packages into $(VENV) (about a minute, once)" >&2
-	$(PIP) --require-hashes -r $<
-	$(PIP) --no-index --no-build-isolation --no-deps -e .
+	@$(PIP) --require-hashes -r $<
+	@$(PIP) --no-index --no-build-isolation --no-deps -e .
 	touch $@
 
 lock:
