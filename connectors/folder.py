@@ -1,21 +1,28 @@
 """Documents in a folder. Reads, never writes: labels stand in `labels.yaml` inside it, or where sources.yaml says.
 
-A sidecar `NAME.labels.yaml` narrows the document NAME. Hidden files, the labels and the sidecars are no documents.
-Links are followed only while they stay inside the folder.
+A sidecar `NAME.labels.yaml` (or `.yml`, in any case of letters) narrows the document NAME. Hidden files, labels and sidecars
+are no documents. Links are reported and never followed: what they lead to is a document under its own key and labels. A hard
+link cannot be told from a file: whoever may make one may also copy the text, and its labels are those of the place it is in.
 
-INVARIANT: no byte from outside the folder is ever read as a document (tests/faults/test_documents.py::test_symlink_out_of_the_folder).
+INVARIANT: no byte is read through a link, below the folder or out of it, for a document, a sidecar or labels
+(tests/faults/test_documents.py::test_links_are_never_followed, ::test_labels_and_sidecars_are_plain_files).
 INVARIANT: a file that changes while it is read is read again once and then left for the next run
 (tests/faults/test_documents.py::test_file_that_changes_while_read).
 INVARIANT: a pattern this file does not understand refuses the labels; a rule that silently matched nothing could leave a
 document wider than meant (tests/faults/test_documents.py::test_pattern_not_understood).
+INVARIANT: a sidecar that fits no document keeps the documents beside it out of the index, for it was meant to narrow one
+(tests/faults/test_documents.py::test_sidecars_of_no_document).
+INVARIANT: matching a name takes time linear in it, whatever the pattern (…::test_patterns_take_linear_time).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import time
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +30,18 @@ from urllib.parse import quote
 
 from router.domain import Content, Entry, RawLabels, Rejected
 from router.errors import SourceError
-from router.plain import NotPlain, parse_yaml
+from router.plain import MAX_CHARS, NotPlain, parse_yaml
 
 LABELS = "labels.yaml"
-SIDECAR = ".labels.yaml"
 MAX_BYTES = 64 * 1024 * 1024
+SIDECAR_BYTES = 1024 * 1024
 SETTLED_S = 0.05  # a file written less than this ago may change again under the same time stamp
 SETTLED_COARSE_S = 2.5  # the same where the file system keeps whole seconds
+_SIDECAR = re.compile(r"(?s)(.+)\.labels\.ya?ml", re.IGNORECASE)
+_LABELS_NAME = re.compile(r"labels\.ya?ml", re.IGNORECASE)
 _HINT_LABELS = "see policies/README.md for the format of labels"
+_PLAIN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe put in a file's place cannot hang the run
+_LINKED = (errno.ELOOP, errno.ENOTDIR)  # what opening says of a link that must not be followed
 
 
 class Folder:
@@ -38,52 +49,52 @@ class Folder:
 
     def __init__(self, path: Path, *, labels: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
         self._root = path
-        self._labels = labels if labels is not None else path / LABELS
+        self._labels, self._named = labels if labels is not None else path / LABELS, labels is not None
         self._max_bytes = max_bytes
         self._rules: Rules | None = None
-        self._sidecars: set[str] = set()
+        self._sidecars: dict[str, list[str]] = {}
+        self._misplaced: dict[str, str] = {}
         self._memo: dict[tuple[int, ...], tuple[Mapping[str, object], ...]] = {}
 
     # --- listing ---
 
     def entries(self) -> Iterator[Entry | Rejected]:
-        self._rules = load_rules(self._labels)
-        self._sidecars = set()
+        self._rules = load_rules(self._labels, named=self._named)
         if not self._root.is_dir():
             raise SourceError(
                 "source_missing",
                 f"the folder `{_printable(str(self._root))}` is not there",
                 "mount it, or correct `path` in pointsman.toml",
             )
-        self._real_root = os.path.realpath(self._root)
-        found = list(self._walk())
+        sidecars: list[str] = []
+        found = list(self._walk(sidecars))
+        keys = [item.key for item in found if isinstance(item, Entry)]
+        found.extend(self._place_sidecars(sorted(sidecars), keys))
         found.sort(key=lambda item: item.key)
         yield from found
-        yield from self._rules.without_document([item.key for item in found if isinstance(item, Entry)])
+        yield from self._rules.without_document(keys)
 
-    def _walk(self) -> Iterator[Entry | Rejected]:
-        """Every item, in no order. Folders wait with the real paths above them, so that a circle is seen."""
-        waiting = [(str(self._root), "", frozenset({self._real_root}))]
+    def _walk(self, sidecars: list[str]) -> Iterator[Entry | Rejected]:
+        """Every item, in no order; sidecars go into the list given."""
+        waiting = [(str(self._root), "")]
         while waiting:
-            folder, prefix, above = waiting.pop()
+            folder, prefix = waiting.pop()
             for item in self._scan(folder, prefix):
                 key = prefix + item.name
-                if item.name.startswith("."):
+                if item.name.startswith(".") or self._is_labels(item):
                     continue
                 if not _is_text(key):
                     yield Rejected(_printable(key), "name_not_text", "its name is not UTF-8; rename it")
-                elif item.name.endswith(SIDECAR):
-                    self._sidecars.add(key.removesuffix(SIDECAR))
-                elif item.name == LABELS and prefix:
-                    yield Rejected(
-                        key, "labels_below_the_top", "only the labels at the top of a source count; move its rules there"
-                    )
-                elif not self._is_labels(item, prefix):
-                    found = self._visit(item, key, above)
-                    if isinstance(found, str):
-                        waiting.append((item.path, key + "/", above | {found}))
-                    else:
-                        yield found
+                elif _SIDECAR.fullmatch(item.name):
+                    sidecars.append(key)
+                elif _LABELS_NAME.fullmatch(item.name):
+                    yield _idle_labels(key)
+                elif item.is_symlink():
+                    yield Rejected(key, "link", "a link is not followed; what it leads to is indexed under its own name")
+                elif item.is_dir():
+                    waiting.append((item.path, key + "/"))
+                else:
+                    yield self._visit(item, key)
 
     def _scan(self, folder: str, prefix: str) -> list[os.DirEntry[str]]:
         try:
@@ -97,46 +108,68 @@ class Folder:
                 retryable=True,
             ) from None
 
-    def _visit(self, item: os.DirEntry[str], key: str, above: frozenset[str]) -> Entry | Rejected | str:
-        """An entry, why there is none, or the real path of a folder to be walked."""
-        real = os.path.realpath(item.path) if item.is_symlink() else item.path
-        if item.is_symlink() and not self._inside(real):
-            return Rejected(key, "link_out_of_source", "a link that leads out of the folder is not followed")
+    def _visit(self, item: os.DirEntry[str], key: str) -> Entry | Rejected:
         try:
-            if item.is_dir():
-                real = os.path.realpath(item.path)
-                return Rejected(key, "link_in_a_circle", "a link to a folder above it is not followed") if real in above else real
-            status = item.stat()
+            status = item.stat(follow_symlinks=False)
         except OSError:
             return Rejected(key, "unreadable", "it cannot be opened")
         if not stat.S_ISREG(status.st_mode):
             return Rejected(key, "not_a_file", "neither a file nor a folder")
         return Entry(key, status.st_size, _fingerprint(status), _address(item.path))
 
-    def _is_labels(self, item: os.DirEntry[str], prefix: str) -> bool:
-        return (not prefix and item.name == LABELS) or (item.name == self._labels.name and Path(item.path) == self._labels)
+    def _is_labels(self, item: os.DirEntry[str]) -> bool:
+        return item.name == self._labels.name and os.path.realpath(item.path) == os.path.realpath(self._labels)
 
-    def _inside(self, real: str) -> bool:
-        return real == self._real_root or real.startswith(self._real_root.rstrip(os.sep) + os.sep)
+    def _place_sidecars(self, sidecars: Sequence[str], keys: Sequence[str]) -> Iterator[Rejected]:
+        """Each to its document; one that has none is a fault of what stands beside it, or else worth saying."""
+        self._sidecars, self._misplaced = {}, {}
+        if not sidecars:
+            return
+        there = {_nfc(key) for key in keys}
+        folded = [(key, _nfc(key).casefold()) for key in keys]
+        for sidecar in sidecars:
+            match = _SIDECAR.fullmatch(sidecar)
+            assert match is not None
+            target = _nfc(match[1])
+            if target in there:
+                self._sidecars.setdefault(target, []).append(sidecar)
+                continue
+            wanted = target.casefold()
+            beside = [key for key, name in folded if wanted in (name, os.path.splitext(name)[0]) or name.startswith(wanted + "/")]
+            self._misplaced.update(dict.fromkeys(beside, sidecar))
+            if not beside:
+                yield Rejected(sidecar, "sidecar_without_document", "it narrows no document; name it NAME.labels.yaml after one")
 
     # --- labels ---
 
     def labels(self, entry: Entry) -> RawLabels:
         if self._rules is None:
-            self._rules = load_rules(self._labels)
-        at = self._rules.matching(entry.key)
+            self._rules = load_rules(self._labels, named=self._named)
+        key = _nfc(entry.key)
+        at = self._rules.matching(key)
         rules = self._memo.get(at)
         if rules is None:
             rules = self._memo[at] = tuple(self._rules.rules[number] for number in at)
-        if entry.key not in self._sidecars:
+        if entry.key in self._misplaced:
+            name = _printable(self._misplaced[entry.key].rsplit("/", 1)[-1])
+            return RawLabels(rules, fault=f"beside it stands `{name}`, which is the sidecar of no document")
+        if key not in self._sidecars:
             return RawLabels(rules)
         try:
-            sidecar = parse_yaml((self._root / (entry.key + SIDECAR)).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, NotPlain) as error:
-            return RawLabels(rules, fault=f"its sidecar cannot be read ({error if isinstance(error, NotPlain) else 'no text'})")
+            return RawLabels(rules, tuple(self._read_sidecar(sidecar) for sidecar in self._sidecars[key]))
+        except NotPlain as fault:
+            return RawLabels(rules, fault=f"its sidecar cannot be read ({fault})")
+
+    def _read_sidecar(self, key: str) -> Mapping[str, object]:
+        """Raises `NotPlain`."""
+        try:
+            text = _read_plain(_open_below(self._root, key), SIDECAR_BYTES).decode("utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise NotPlain("no plain file of text") from None
+        sidecar = parse_yaml(text)
         if not isinstance(sidecar, dict):
-            return RawLabels(rules, fault="its sidecar is no mapping")
-        return RawLabels(rules, (sidecar,))
+            raise NotPlain("no mapping")
+        return sidecar
 
     # --- reading ---
 
@@ -150,12 +183,8 @@ class Folder:
         )
 
     def _read_once(self, entry: Entry) -> Content | None:
-        path = self._root / entry.key
         try:
-            real = os.path.realpath(path)
-            if not self._inside(real):
-                raise SourceError("gone", "the file now leads out of the folder")
-            with open(real, "rb", opener=_open_no_follow) as file:
+            with open(_open_below(self._root, entry.key), "rb") as file:
                 before = os.fstat(file.fileno())
                 if not stat.S_ISREG(before.st_mode):
                     raise SourceError("gone", "it is no file any more")
@@ -166,6 +195,8 @@ class Folder:
         except FileNotFoundError:
             raise SourceError("gone", "the file is not there any more", retryable=True) from None
         except OSError as error:
+            if error.errno in _LINKED:
+                raise SourceError("gone", "there is a link in its place now") from None
             raise SourceError(
                 "unreadable", f"the file cannot be read: {error.strerror}", "check its permissions", retryable=True
             ) from None
@@ -176,9 +207,35 @@ class Folder:
         return Content(data, entry.key.rsplit("/", 1)[-1], _fingerprint(after) if settled else "")
 
 
-def _open_no_follow(path: str, flags: int) -> int:
-    """Non-blocking, so that a pipe put in a file's place cannot hang the run; the path is resolved, so no link is left."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def _open_below(root: Path, key: str) -> int:
+    """Step by step from the folder, so that no link is followed, not even one put there a moment ago."""
+    *folders, name = key.split("/")
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(name, _PLAIN_FILE, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _read_plain(handle: int, most_bytes: int) -> bytes:
+    """All of a regular file within the limit; anything else is an `OSError`."""
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"above {most_bytes} bytes")
+    return data
+
+
+def _idle_labels(key: str) -> Rejected:
+    if "/" in key:
+        return Rejected(key, "labels_below_the_top", "only the labels at the top of a source count; move its rules there")
+    return Rejected(key, "labels_not_used", "its rules do not count: the labels of this source stand elsewhere")
 
 
 def _fingerprint(status: os.stat_result) -> str:
@@ -188,6 +245,11 @@ def _fingerprint(status: os.stat_result) -> str:
 def _address(path: str) -> str:
     """`Path.as_uri` of an absolute path, without making a Path of every file."""
     return "file://" + quote(os.path.abspath(path))
+
+
+def _nfc(name: str) -> str:
+    """Some file systems keep names in parts (NFD); a rule means the name as people see it."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def _is_text(name: str) -> bool:
@@ -222,41 +284,46 @@ class Rules:
 
     def without_document(self, keys: Sequence[str]) -> Iterator[Rejected]:
         """A rule that matches nothing is most likely a misspelt folder, and a restriction that is not there."""
-        idle = [number for number, pattern in self._patterns if not any(pattern.fullmatch(key) for key in keys)]
-        there = set(keys)
+        there = {_nfc(key) for key in keys}
+        idle = [number for number, pattern in self._patterns if not any(map(pattern.fullmatch, there))]
         idle += [number for name, numbers in self._names.items() if name not in there for number in numbers]
         for number in sorted(idle):
             yield Rejected(self.name, "rule_matches_nothing", f"rule {number + 1} matches no document")
 
 
-def load_rules(path: Path) -> Rules:
-    """The rules of a labels file; no file means no rules, and so no document of the source is indexed."""
+def load_rules(path: Path, *, named: bool = True) -> Rules:
+    """The rules of a labels file. Where none is named and none is there, there are no rules, and nothing is indexed; one that
+    is named and missing, or cannot be understood, fails the source, since half of the rules could be wider than all."""
     shown = _printable(path.name)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_plain(os.open(path, _PLAIN_FILE), MAX_CHARS).decode("utf-8")
     except FileNotFoundError:
-        return Rules(shown, (), ())
+        if not named:
+            return Rules(shown, (), ())
+        raise _labels_fault("labels_missing", f"the labels `{shown}` are not there") from None
     except (OSError, UnicodeDecodeError):
-        raise SourceError("labels_unreadable", f"`{shown}` cannot be read as UTF-8 text", _HINT_LABELS) from None
+        raise _labels_fault("labels_unreadable", f"`{shown}` is no plain file of UTF-8 text up to {MAX_CHARS} bytes") from None
     try:
         body = parse_yaml(text)
     except NotPlain as error:
-        raise SourceError("labels_invalid", f"`{shown}`: {error}", _HINT_LABELS) from None
-    if body is None:
-        return Rules(shown, (), ())
+        raise _labels_fault("labels_invalid", f"`{shown}`: {error}") from None
     if not isinstance(body, dict) or set(body) != {"rules"} or not isinstance(body["rules"], list | None):
-        raise SourceError("labels_invalid", f"`{shown}` must hold one list called `rules`", _HINT_LABELS)
+        raise _labels_fault("labels_invalid", f"`{shown}` must hold one list called `rules`")
     pairs = [_rule(rule, f"rule {number} of `{shown}`") for number, rule in enumerate(body["rules"] or [], 1)]
     return Rules(shown, [rule for _, rule in pairs], [pattern for pattern, _ in pairs])
 
 
+def _labels_fault(code: str, what: str, hint: str = _HINT_LABELS) -> SourceError:
+    return SourceError(code, f"{what}; until they are whole, nothing of this source changes and its old labels hold", hint)
+
+
 def _rule(rule: Any, where: str) -> tuple[str | re.Pattern[str], Mapping[str, object]]:
     if not isinstance(rule, dict) or not isinstance(rule.get("match"), str) or not rule["match"]:
-        raise SourceError("labels_invalid", f"{where} has no `match`", _HINT_LABELS)
-    match = rule["match"]
+        raise _labels_fault("labels_invalid", f"{where} has no `match`")
+    match = _nfc(rule["match"])
     pattern = lower_pattern(match)
     if pattern is None:
-        raise SourceError(
+        raise _labels_fault(
             "labels_invalid", f"{where} uses a pattern that is not understood: `{_printable(match)}`",
             "use names, `*`, `?` and `**`; put a backslash before [ ] { } * ? in names",
         )  # fmt: skip
@@ -264,27 +331,49 @@ def _rule(rule: Any, where: str) -> tuple[str | re.Pattern[str], Mapping[str, ob
 
 
 def lower_pattern(pattern: str) -> re.Pattern[str] | None:
-    """`*` and `?` inside one name, `**` across folders (`**/` also none), a backslash before a literal character."""
+    """`*` and `?` inside one name, `**` across folders (`**/` also none), a backslash before a literal character.
+
+    Of the pieces between stars each is matched where it first fits and that is never taken back (atomic groups): no later
+    choice could do better, and taking back would cost exponential time.
+    """
     if pattern.startswith(("/", "!")) or "//" in pattern:
         return None
-    out: list[str] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if pattern.startswith("**/", at) and (at == 0 or pattern[at - 1] == "/"):
-            out.append("(?:[^/]+/)*")
-            at += 3
-        elif pattern.startswith("**", at):
-            if at + 2 != len(pattern) or (at and pattern[at - 1] != "/"):
-                return None
-            out.append(".*")
-            at += 2
-        elif char == "\\" and at + 1 < len(pattern):
-            out.append(re.escape(pattern[at + 1]))
-            at += 2
-        elif char in "[]{}\\":
+    groups: list[list[str]] = [[]]
+    for name in pattern.split("/"):
+        lowered = "" if name == "**" else _lower_name(name)
+        if lowered is None:
             return None
-        else:
-            out.append("[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char))
+        if name != "**":
+            groups[-1].append(lowered)
+        elif len(groups) == 1 or groups[-1]:  # `**/**` says no more than `**`
+            groups.append([])
+    first, *others = groups
+    if not others:
+        return re.compile("/".join(first), re.DOTALL)
+    *middle, last = others
+    text = "".join(name + "/" for name in first)
+    text += "".join(f"(?>(?:[^/]++/)*?{'/'.join(group)}/)" for group in middle)
+    text += f"(?:[^/]++/)*{'/'.join(last)}" if last else ".*"
+    return re.compile(text, re.DOTALL)
+
+
+def _lower_name(name: str) -> str | None:
+    """One name of a pattern, or None when it is not understood."""
+    runs, at, starred = [""], 0, False
+    while at < len(name):
+        char = name[at]
+        if char in "[]{}" or (char == "*" and starred) or (char == "\\" and at + 1 == len(name)):
+            return None
+        starred = char == "*"
+        if starred:
+            runs.append("")
+        elif char == "\\":
             at += 1
-    return re.compile("".join(out), re.DOTALL)
+            runs[-1] += re.escape(name[at])
+        else:
+            runs[-1] += "[^/]" if char == "?" else re.escape(char)
+        at += 1
+    if len(runs) == 1:
+        return runs[0]
+    first, *middle, last = runs
+    return f"(?>{first}" + "".join(f"(?>[^/]*?{run})" for run in middle) + f"[^/]*{last}(?![^/]))"

@@ -21,7 +21,7 @@ from router.ingest.label import Labelled, Unlabelled, build_labels
 from router.ingest.workshop import PIPELINE, Failure
 from router.ports import DocumentInfo, DocumentSource
 
-_NOTES = frozenset({"rule_matches_nothing"})
+_NOTES = frozenset({"rule_matches_nothing", "sidecar_without_document", "labels_not_used"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,21 +10,26 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from connectors import folder
 from connectors.folder import Folder, lower_pattern
 from router.domain import Entry, Rejected
 from router.errors import SourceError
 from router.ingest.blocks import LIMITS, ParseLimits, Unreadable
+from router.ingest.build import index_sources
 from router.ingest.detect import read_document
 from router.ingest.parse import Parser
 from router.ingest.reconcile import verify_index
+from router.ingest.workshop import SourceJob, SourceReport
 from router.plain import NotPlain, parse_yaml
 from tests.ingest_world import RULES, World
 from tests.ole import ole_file
@@ -318,25 +323,41 @@ def listed(path: Path) -> tuple[list[str], dict[str, str]]:
     }
 
 
-def test_symlink_out_of_the_folder(world: World) -> None:
+def test_links_are_never_followed(world: World) -> None:
+    """Not out of the folder, not inside it: there a link would lift a document out of the labels of its place."""
+    world.write("labels.yaml", RULES + "  - { match: 'hr/**', groups: [corp:hr], sensitivity: restricted }\n")
+    world.write("hr/secret.md", "# Secret\n\nOf few.\n")
     secret = world.root / "secret.md"
     secret.write_text("# Secret\n\nOf somebody else.\n")
     (world.root / "elsewhere").mkdir()
     (world.root / "elsewhere/x.md").write_text("# X\n\nOf somebody else.\n")
-    (world.docs / "out.md").symlink_to(secret)
-    (world.docs / "outside").symlink_to(world.root / "elsewhere")
-    (world.docs / "inside.md").symlink_to(world.docs / "good.md")
-    (world.docs / "sub").mkdir()
-    (world.docs / "sub/circle").symlink_to(world.docs)
-    (world.docs / "dangling.md").symlink_to(world.docs / "nothing")
-    report = world.index()
-    assert world.failed(report) == {
-        "dangling.md": "unreadable",
-        "out.md": "link_out_of_source",
-        "outside": "link_out_of_source",
-        "sub/circle": "link_in_a_circle",
+    links = {
+        "out.md": secret,
+        "outside": world.root / "elsewhere",
+        "pub/link.md": Path("../hr/secret.md"),
+        "pub/dir": Path("../hr"),
+        "pub/circle": world.docs,
+        "pub/dangling.md": world.docs / "nothing",
     }
-    assert world.ids() == ["good.md", "inside.md"]
+    (world.docs / "pub").mkdir()
+    for key, target in links.items():
+        (world.docs / key).symlink_to(target)
+    report = world.index()
+    assert world.failed(report) == dict.fromkeys(links, "link")
+    assert world.ids() == ["good.md", "hr/secret.md"]
+    assert world.labels()["hr/secret.md"]["sensitivity"] == 3
+
+
+def test_a_folder_becomes_a_link(world: World) -> None:
+    """Between the list and the read: what stands behind it then is another document."""
+    world.write("pub/a.md", "# A\n\nFor all.\n")
+    world.write("hr/a.md", "# A\n\nFor few.\n")
+    source = Folder(world.docs)
+    entries = {item.key: item for item in source.entries() if isinstance(item, Entry)}
+    (world.docs / "pub").rename(world.docs / "was")
+    (world.docs / "pub").symlink_to(world.docs / "hr")
+    with pytest.raises(SourceError, match="gone"):
+        source.read(entries["pub/a.md"])
 
 
 def test_a_file_becomes_a_link_out_of_the_folder(world: World) -> None:
@@ -370,7 +391,20 @@ def test_hidden_files_labels_and_sidecars_are_no_documents(world: World) -> None
     world.write("good.md.labels.yaml", "groups: [corp:hr]")
     world.write("orphan.labels.yaml", "groups: [corp:hr]")
     world.write("sub/labels.yaml", "not: the labels")
-    assert listed(world.docs) == (["good.md"], {"sub/labels.yaml": "labels_below_the_top"})
+    world.write("LABELS.yml", "rules: []")
+    world.write("sub/Labels.YML", "rules: []")
+    assert listed(world.docs) == (
+        ["good.md"],
+        {
+            "LABELS.yml": "labels_not_used",
+            "orphan.labels.yaml": "sidecar_without_document",
+            "sub/Labels.YML": "labels_below_the_top",
+            "sub/labels.yaml": "labels_below_the_top",
+        },
+    )
+    report = world.index()
+    assert {note.reason for note in report.notes} == {"labels_not_used", "sidecar_without_document"}
+    assert set(world.failed(report).values()) == {"labels_below_the_top"}
 
 
 def test_a_folder_of_two_thousand_levels(world: World) -> None:
@@ -442,10 +476,10 @@ def test_file_that_changes_while_read(world: World, monkeypatch: pytest.MonkeyPa
     report = world.index()
     monkeypatch.undo()
     assert world.failed(report) == {"good.md": "changed_while_read"}
-    assert changes[0] == 4  # read twice
+    assert changes[0] == 5  # the labels once, the file twice
     assert world.text("good.md") == "Stays where it is."
     assert world.index().indexed == 1
-    assert world.text("good.md").count("More.") == 4
+    assert world.text("good.md").count("More.") == 5
 
 
 def test_file_that_is_written_all_the_time(world: World) -> None:
@@ -570,6 +604,77 @@ def test_patterns(pattern: str, matching: list[str], other: list[str]) -> None:
     assert not any(compiled.fullmatch(key) for key in other)
 
 
+def like(pattern: list[str], names: list[str]) -> bool:
+    """The slow and plain reading of a pattern, name by name."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        if pattern[1:] == []:
+            return bool(names)
+        return like(pattern[1:], names) or (bool(names) and like(pattern, names[1:]))
+    return bool(names) and name_like(pattern[0], names[0]) and like(pattern[1:], names[1:])
+
+
+def name_like(pattern: str, name: str) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == "*":
+        return name_like(pattern[1:], name) or (bool(name) and name_like(pattern, name[1:]))
+    return bool(name) and pattern[0] in ("?", name[0]) and name_like(pattern[1:], name[1:])
+
+
+NAME = st.text(alphabet="ab\n", min_size=1, max_size=4)
+GLOB = st.one_of(st.just("**"), st.text(alphabet="ab*?", min_size=1, max_size=4).filter(lambda name: "**" not in name))
+
+
+@given(st.lists(GLOB, min_size=1, max_size=5), st.lists(NAME, min_size=1, max_size=5))
+def test_patterns_mean_what_they_say(pattern: list[str], names: list[str]) -> None:
+    compiled = lower_pattern("/".join(pattern))
+    assert compiled is not None
+    assert bool(compiled.fullmatch("/".join(names))) == like(pattern, names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key"),
+    [
+        ("*a" * 6 + "b", "a" * 200),
+        ("*a" * 60 + "*b", "a" * 4_000),
+        ("**/" * 30 + "*b", "a/" * 500 + "a"),
+        ("**/a/" * 30 + "b", "a/" * 500 + "a"),
+        ("**/*a*a/" * 12 + "**", "aaaa/" * 400 + "b"),
+        ("**/*?*?*?/x", "aaaaaaaaaaaa/" * 300),
+    ],
+)
+def test_patterns_take_linear_time(pattern: str, key: str) -> None:
+    """Whoever writes a rule and whoever names a file must not be able to stop the indexer together."""
+    compiled = lower_pattern(pattern)
+    assert compiled is not None
+    began = time.process_time()
+    compiled.fullmatch(key)
+    assert time.process_time() - began < 0.5
+
+
+def test_a_rule_means_a_name_however_it_is_composed(world: World) -> None:
+    """Some systems keep `ö` as two characters; a restriction holds all the same, by pattern, by name and by sidecar."""
+    composed, parts = (unicodedata.normalize(form, "Persönlich") for form in ("NFC", "NFD"))
+    for folder_name, written in ((parts, composed), (composed, parts)):
+        world.write("labels.yaml", RULES + f"  - {{ match: '{written}/**', groups: [corp:hr], sensitivity: restricted }}\n"
+                    f"  - {{ match: '{written}.md', groups: [corp:hr] }}\n")  # fmt: skip
+        world.write(f"{folder_name}/pay.md", "# P\n\nText.\n")
+        world.write(f"{folder_name}.md", "# P\n\nText.\n")
+        world.write(f"side-{folder_name}.md", "# P\n\nText.\n")
+        world.write(f"side-{written}.md.labels.yaml", "groups: [corp:hr]\n")
+        report = world.index()
+        assert (report.failures, report.notes) == ([], [])
+        labels = world.labels()
+        assert labels[f"{folder_name}/pay.md"]["sensitivity"] == 3
+        for key in (f"{folder_name}/pay.md", f"{folder_name}.md", f"side-{folder_name}.md"):
+            assert labels[key]["groups"] == frozenset({"corp:hr"}), key
+        for path in sorted(world.docs.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        world.write("good.md", "# Good\n\nText.\n")
+
+
 def test_rule_that_matches_nothing_is_said(world: World) -> None:
     world.write("labels.yaml", RULES + "  - { match: 'HR/**', groups: [corp:hr] }\n  - { match: 'gone.md', groups: [corp:hr] }\n")
     assert [note.detail for note in world.index().notes] == ["rule 2 matches no document", "rule 3 matches no document"]
@@ -593,6 +698,100 @@ def test_sidecar_that_cannot_be_read(world: World, sidecar: bytes) -> None:
     world.write("good.md.labels.yaml", sidecar)
     assert set(world.failed(world.index())) == {"good.md"}
     assert world.ids() == []
+
+
+@pytest.mark.parametrize("name", ["good.md.labels.yml", "good.md.LABELS.YAML", "good.md.Labels.Yml"])
+def test_sidecars_in_any_spelling(world: World, name: str) -> None:
+    world.write(name, "groups: [corp:hr]\n")
+    assert world.index().failures == []
+    assert world.ids() == ["good.md"]
+    assert world.labels()["good.md"]["groups"] == frozenset({"corp:hr"})
+    world.write("good.md.labels.yaml", "sensitivity: restricted\n")  # two for one document: both count
+    world.index()
+    assert world.labels()["good.md"] == {"tenant": "fabrikam", "groups": frozenset({"corp:hr"}), "sensitivity": 3}
+
+
+@pytest.mark.parametrize(
+    "name", ["good.labels.yaml", "GOOD.md.labels.yaml", "good.MD.LABELS.YAML", "sub.labels.yaml", "sub.labels.yml"]
+)
+def test_sidecars_of_no_document(world: World, name: str) -> None:
+    """Meant for somebody, most likely for what stands beside it: kept out until that is clear."""
+    world.write("sub/inner.md", "# I\n\nText.\n")
+    world.index()
+    world.write(name, "sensitivity: restricted\n")
+    meant, other = ("sub/inner.md", "good.md") if name.startswith("sub") else ("good.md", "sub/inner.md")
+    report = world.index()
+    assert world.failed(report) == {meant: "bad_label"}
+    assert name in report.failures[0].detail
+    assert world.ids() == [other]
+    (world.docs / name).unlink()
+    world.index()
+    assert world.ids() == ["good.md", "sub/inner.md"]
+
+
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_link_to_zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def put_link_to_file(path: Path) -> None:
+    beside = path.parent.parent / "elsewhere.yaml"
+    beside.write_text(RULES if path.name == "labels.yaml" else "groups: [corp:hr]\n")
+    path.symlink_to(beside)
+
+
+def put_too_much(path: Path) -> None:
+    path.write_bytes(b"#" * 5_000_000)
+
+
+@pytest.mark.parametrize("put", [put_pipe, put_link_to_zeros, put_link_to_file, put_too_much, os.mkdir])
+def test_labels_and_sidecars_are_plain_files(world: World, put: Callable[[Path], None]) -> None:
+    """A pipe, a device, another's file, gigabytes: the indexer neither waits nor reads, and nobody sees more."""
+    world.index()
+    put(world.docs / "good.md.labels.yaml")
+    assert world.failed(world.index()) == {"good.md": "bad_label"}
+    assert world.ids() == []
+    remove = os.rmdir if put is os.mkdir else os.unlink
+    remove(world.docs / "good.md.labels.yaml")
+    world.index()
+    (world.docs / "labels.yaml").unlink()
+    put(world.docs / "labels.yaml")
+    report = world.index()
+    assert report.error is not None
+    assert report.error.code == "labels_unreadable"
+    assert world.ids() == ["good.md"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"rules: [", b"\xff", b"rules: [{ match: '**/[x]', groups: [] }]"])
+def test_labels_that_are_not_whole_change_nothing(world: World, content: bytes | None) -> None:
+    """Half of the rules could be wider than all of them, and none would withdraw everything: the old ones hold, aloud."""
+    labels = world.root / "labels" / "docs.yaml"
+    labels.parent.mkdir()
+    job = SourceJob(world.source, Folder(world.docs, labels=labels))
+
+    def put() -> None:
+        labels.unlink(missing_ok=True)
+        if content is not None:
+            labels.write_bytes(content)
+
+    def index() -> SourceReport:
+        return index_sources([job], world.workshop()).sources[0]
+
+    put()
+    first = index()
+    assert first.error is not None
+    assert first.error.exit_code == 4
+    assert "old labels hold" in first.error.message
+    assert world.ids() == []
+    labels.write_text(RULES)
+    assert index().indexed == 1
+    put()
+    (world.docs / "good.md").unlink()
+    assert index().error is not None
+    assert world.ids() == ["good.md"]
 
 
 # --- kill -9 ----------------------------------------------------------------------------------------------------------
