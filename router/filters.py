@@ -260,7 +260,7 @@ def compile_filter(f: Filter, entity: EntityType) -> Filter:
     """Check, guard and simplify `f`, demanding every required scalar of `entity`. The only form that connectors are given."""
     check(f, entity)
     compiled = simplify(And((*map(Has, _required(entity)), guard(f, entity))), entity)
-    check_size(compiled)
+    _check_size(compiled)
     return compiled
 
 
@@ -279,7 +279,7 @@ def join_parts(permits: Iterable[Part], vetoes: Iterable[Part], entity: EntityTy
     """Some permit and every veto, demanding every required scalar: like `compile_filter`, of parts compiled before."""
     required = (_atom(Has(name)) for name in _required(entity))
     compiled = _join(And, (*required, _join(Or, permits), *vetoes))
-    check_size(compiled.filter)
+    _check_size(compiled.filter)
     return compiled
 
 
@@ -294,6 +294,12 @@ def join_sources(granted: Iterable[tuple[str, Part]], field: str) -> Part:
     return _join(Or, (_join(And, (_named(field, names), part)) for part, names in sharing.values()))
 
 
+def check_joined(joined: Part) -> None:
+    """Refuse more nodes than every store can take. Each writes a bracket, so few brackets are few nodes: most need no counting."""
+    if joined.key.count("[") > MAX_NODES:
+        _check_size(joined.filter)
+
+
 def _named(field: str, names: set[str]) -> Part:
     return _atom(In(field, frozenset(names)) if len(names) > 1 else Eq(field, *names))
 
@@ -304,7 +310,7 @@ def _required(entity: EntityType) -> list[str]:
 
 def check(f: Filter, entity: EntityType) -> None:
     """Refuse unknown fields, mistyped literals, hostile text and filters that are too large."""
-    check_size(f)
+    _check_size(f)
     for node in walk(f):
         if isinstance(node, Always | Never | And | Or | Not):
             continue
@@ -328,7 +334,7 @@ def walk(f: Filter) -> Iterable[Filter]:
             stack.append(node.item)
 
 
-def check_size(f: Filter) -> None:
+def _check_size(f: Filter) -> None:
     """Refuse a filter that is deeper or has more nodes than every store can take."""
     depth, count, level = 0, 0, [f]
     while level:
@@ -372,17 +378,15 @@ def _check_literals(node: Comparison | Has, spec: Field, entity: EntityType) -> 
         raise PolicyError(
             "filter_too_large", f"a set of {len(literals)} values for {where} is over {MAX_VALUES}", "use fewer groups or values"
         )
-    for literal in literals:
-        if type(literal) is not _LITERAL[spec.kind]:
-            raise PolicyError(
-                "filter_type",
-                f"{where} is a {spec.kind} but is compared with a {type(literal).__name__}",
-                "use a literal of its type",
-            )
-        if isinstance(literal, str):
-            check_text(literal, where)
-        elif not LONG_MIN <= literal <= LONG_MAX:
-            raise PolicyError("filter_type", f"a literal for {where} is outside 64 bits", "use a smaller number")
+    wrong = {type(literal) for literal in literals} - {_LITERAL[spec.kind]}
+    if wrong:
+        raise PolicyError(
+            "filter_type", f"{where} is a {spec.kind} but is compared with a {wrong.pop().__name__}", "use a literal of its type"
+        )
+    if _LITERAL[spec.kind] is str:
+        check_text("".join(cast(tuple[str, ...], literals)), where)  # all at once: a group list is long
+    elif not all(LONG_MIN <= cast(int, literal) <= LONG_MAX for literal in literals):
+        raise PolicyError("filter_type", f"a literal for {where} is outside 64 bits", "use a smaller number")
 
 
 def _literals(node: Comparison) -> tuple[Scalar, ...]:

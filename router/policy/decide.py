@@ -35,7 +35,7 @@ from router.filters import (
     Part,
     Scalar,
     Within,
-    check_size,
+    check_joined,
     compile_part,
     join_parts,
     join_sources,
@@ -204,7 +204,7 @@ class PolicySet:
                 granted.append((Grant(name, part.filter, speaking), part))
         joined = join_sources(((grant.source, part) for grant, part in granted), SOURCE_FIELD)
         try:
-            check_size(joined.filter)
+            check_joined(joined)
         except PolicyError as error:
             raise _refused(error) from error
         return tuple(grant for grant, _ in granted), joined

@@ -201,9 +201,8 @@ def _set_test(op: str, left: Node, right: Node) -> Filter:
 
 def _field(node: Node) -> str | None:
     """The attribute's name where `node` is an attribute of the unknown resource."""
-    if "." in node and node["."]["left"] == _RESOURCE:
-        return str(node["."]["attr"])
-    return None
+    access = node.get(".")
+    return str(access["attr"]) if access is not None and access["left"] == _RESOURCE else None
 
 
 def _need_field(node: Node) -> str:
