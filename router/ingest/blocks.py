@@ -143,9 +143,12 @@ def clean_title(text: str, most: int = 300) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:most]
 
 
+_LINE_ENDS = dict.fromkeys((0x85, 0x2028, 0x2029), "\n")
+
+
 def clean_text(text: str) -> str:
     """Text as stores take it: no NUL, no lone surrogate, line ends as newlines."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").translate(_LINE_ENDS)
     return text.encode("utf-8", "replace").decode("utf-8") if _has_surrogate(text) else text
 
 

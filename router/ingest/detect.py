@@ -12,9 +12,12 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from router.ingest.blocks import LIMITS, Parsed, ParseLimits, Unreadable, decode
+from router.ingest.blocks import LIMITS, Parsed, ParseLimits, Unreadable, clean_text, clean_title, decode
+from router.ingest.front_matter import split_front_matter
 
 CODE_SUFFIXES = {
     ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascript",
@@ -47,6 +50,9 @@ _BINARY = {
     ".zip", ".gz", ".7z", ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".exe", ".dll", ".so",
 }  # fmt: skip
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_FRONT = re.compile(r"\s*(-{3,}|\+{3,})\s*\n")
+_DATA = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env", ".properties", ".log", ".diff", ".patch"}
+_HEAD_BYTES = 64 * 1024
 _MAIL_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*:")
 _HTML_START = re.compile(r"(?is)\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])")
 
@@ -88,6 +94,8 @@ def _read(data: bytes, name: str, limits: ParseLimits) -> Parsed:
     if not data.startswith(_MARKS) and (suffix == ".eml" or _looks_like_mail(data[:4096].decode("latin-1"))):
         from router.ingest.mail import read_mail
 
+        if suffix == ".eml" and split_front_matter(clean_text(data[:_HEAD_BYTES].decode("utf-8", "replace")), prose=False)[0]:
+            raise Unreadable("bad_front_matter", "a message has none; label it by a sidecar")
         return read_mail(data)  # each part names its own encoding
     return _read_text(decode(data), suffix)
 
@@ -125,28 +133,36 @@ def check_archive(data: bytes, limits: ParseLimits) -> frozenset[str]:
 
 
 def _read_text(text: str, suffix: str) -> Parsed:
+    """Front matter may stand above any text; it is read first and its lines left empty, so that numbers stay right."""
     from router.ingest import markup
 
     kind = _text_kind(text, suffix)
+    if kind == "markdown":
+        return markup.read_markdown(text)
+    prose = kind in {"html", "text"} and suffix not in _DATA
+    front, lines, first = split_front_matter(clean_text(text), prose=prose)
+    if front:
+        text = "\n" * (first - 1) + "\n".join(lines)
+    parsed = _reader(kind)(text)
+    return replace(parsed, front_matter=front, title=clean_title(str(front.get("title") or "")) or parsed.title)
+
+
+def _reader(kind: str) -> Callable[[str], Parsed]:
+    from router.ingest import markup
+
     if kind in CODE_SUFFIXES.values():
         from router.ingest.code import read_code
 
-        return read_code(text, kind)
+        return lambda text: read_code(text, kind)
     if kind == "html":
         from router.ingest.html import read_html
 
-        return read_html(text)
+        return read_html
     if kind == "mail":
         from router.ingest.mail import read_mail
 
-        return read_mail(text.encode())
-    if kind == "markdown":
-        return markup.read_markdown(text)
-    if kind == "csv":
-        return markup.read_csv(text)
-    if kind == "notebook":
-        return markup.read_notebook(text)
-    return markup.read_text(text)
+        return lambda text: read_mail(text.encode())
+    return {"csv": markup.read_csv, "notebook": markup.read_notebook}.get(kind, markup.read_text)
 
 
 def _text_kind(text: str, suffix: str) -> str:
@@ -164,7 +180,7 @@ def _text_kind(text: str, suffix: str) -> str:
         return "csv"
     if suffix == ".eml" or _looks_like_mail(head):
         return "mail"
-    return "markdown" if head.startswith("---\n") else "text"
+    return "markdown" if _FRONT.match(head) else "text"
 
 
 def _looks_like_mail(head: str) -> bool:

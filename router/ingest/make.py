@@ -16,14 +16,15 @@ from router.domain import Chunk, Content, Entry, IndexedDocument, ManifestRow, P
 from router.errors import Refused, SourceError
 from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
 from router.ingest.chunk import build_chunks, build_passages, embed_text
-from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of
+from router.ingest.front_matter import fold_name
+from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of, refusal_of
 from router.ingest.markup import read_text
 from router.ingest.parse import Parser
 from router.ingest.survey import Labeller, failed_row
 from router.ingest.workshop import PIPELINE, Failure, Workshop
 from router.ports import DocumentSource
 
-_NOT_META = frozenset({*NARROWING, "tenant", "title", "version", "language", "supersedes"})
+_NOT_META = frozenset(map(fold_name, (*NARROWING, "tenant", "title", "version", "language", "supersedes")))
 _MOST_META_CHARS = 1_000
 
 
@@ -154,7 +155,7 @@ class Maker:
         if begun.ended is not None:
             return begun.ended
         assert begun.parsed is not None
-        narrowing = narrowing_json(narrowing_of(begun.parsed.front_matter))
+        narrowing = self._narrowing(begun.parsed.front_matter)
         try:
             labelled = self._labeller.label(begun.entry, narrowing)
             return self._made(begun, begun.parsed, labelled, narrowing)
@@ -162,6 +163,12 @@ class Maker:
             return self._lost(begun, fault.reason, fault.detail, narrowing)
         except Refused as refusal:
             return self._lost(begun, refusal.code, refusal.message, narrowing)
+
+    def _narrowing(self, front: Mapping[str, Any]) -> str:
+        try:
+            return narrowing_json(narrowing_of(front, self._source))
+        except Unlabelled as fault:
+            return narrowing_json(refusal_of(fault))
 
     def _made(self, begun: _Begun, parsed: Parsed, labelled: Labelled, narrowing: str) -> Made:
         assert begun.content is not None
@@ -200,7 +207,7 @@ class Maker:
         """Front matter that is neither label nor field of a chunk, as text."""
         meta = {}
         for name, value in front.items():
-            if name not in _NOT_META and name not in labelled.labels and value is not None:
+            if fold_name(name) not in _NOT_META and name not in labelled.labels and value is not None:
                 text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
                 meta[clean_title(name, 60)] = clean_title(text, _MOST_META_CHARS)
         if front.get("supersedes") is not None:

@@ -1,9 +1,6 @@
 """Readers for text that people type: Markdown, plain text, CSV, notebooks. Structure is kept with its line numbers.
 
 Own scanner for Markdown: it needs line spans and tables whole, and must lose no character; a renderer gives neither.
-
-INVARIANT: front matter that cannot be read refuses the whole document, since it may narrow who may see it
-(tests/faults/test_documents.py::test_front_matter_that_cannot_be_read).
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from typing import Any
 
 from router.domain import Span
 from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
-from router.plain import NotPlain, parse_yaml
+from router.ingest.front_matter import split_front_matter
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
@@ -40,23 +37,6 @@ def read_markdown(text: str) -> Parsed:
     title = clean_title(str(front.get("title") or "")) or _leading_heading(blocks)
     language = front.get("language")
     return Parsed(title, blocks, front, {}, language if isinstance(language, str) else None)
-
-
-def split_front_matter(text: str) -> tuple[dict[str, Any], list[str], int]:
-    """(front matter, remaining lines, number of the first of them)."""
-    lines = text.removeprefix("\ufeff").split("\n")
-    if lines[0].rstrip() != "---":
-        return {}, lines, 1
-    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in {"---", "..."}), None)
-    if end is None:
-        return {}, lines, 1
-    try:
-        front = parse_yaml("\n".join(lines[1:end]))
-    except NotPlain as error:
-        raise Unreadable("bad_front_matter", str(error)) from None
-    if front is None or isinstance(front, dict):
-        return front or {}, lines[end + 1 :], end + 2
-    return {}, lines, 1
 
 
 def _leading_heading(blocks: Sequence[Block]) -> str:

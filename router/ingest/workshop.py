@@ -11,7 +11,7 @@ from router.filters import EntityType
 from router.ingest.blocks import LIMITS, ParseLimits
 from router.ports import DocStore, DocumentSource, Embedder, Manifest
 
-PIPELINE = "1"
+PIPELINE = "2"
 """Version of parser and chunker: a document made by another is made again."""
 
 

@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 
 from connectors import folder
 from connectors.folder import Folder, lower_pattern
-from router.domain import Entry, Rejected
+from router.domain import Entry, Rejected, Source
 from router.errors import SourceError
 from router.ingest.blocks import LIMITS, ParseLimits, Unreadable
 from router.ingest.build import index_sources
 from router.ingest.detect import read_document
+from router.ingest.label import narrowing_of
 from router.ingest.parse import Parser
 from router.ingest.reconcile import verify_index
 from router.ingest.workshop import SourceJob, SourceReport
@@ -197,6 +198,107 @@ def test_front_matter_that_cannot_be_read(parser: Parser) -> None:
     """It may narrow who may see the text, so it is not skipped over."""
     for front in ("groups: [corp:hr", "groups: a\ngroups: b", "groups: &x a"):
         assert reason(parser, f"---\n{front}\n---\n# T\n\nText.\n".encode(), "a.md") == "bad_front_matter"
+
+
+UNDERSTOOD = {
+    "plain.md": "---\nsensitivity: restricted\n---\n# T\n\nText.\n",
+    "text.txt": "---\nsensitivity: restricted\n---\nT\n\nText.\n",
+    "page.html": "---\nsensitivity: restricted\n---\n<html><body><p>Text.</p></body></html>",
+    "code.py": "---\nsensitivity: restricted\n---\nprint(1)\n",
+    "table.csv": "---\nsensitivity: restricted\n---\na,b\n1,2\n",
+    "blank line.md": "\n \n---\nsensitivity: restricted\n---\n# T\n\nText.\n",
+    "comment.md": "<!-- by\nAnn -->\n---\nsensitivity: restricted\n---\n# T\n\nText.\n",
+    "marks.md": "\ufeff\ufeff\u00a0---\n\u00a0sensitivity: restricted\n---\u00a0\n# T\n\nText.\n",
+    "capitals.md": "---\nSensitivity: Restricted\n---\n# T\n\nText.\n",
+    "toml.md": '+++\nsensitivity = "restricted"\n+++\n# T\n\nText.\n',
+    "carriage return.md": "---\rsensitivity: restricted\r---\r# T\r\rText.\r",
+    "next line.md": "---\u0085sensitivity: restricted\u0085---\u0085# T\n\nText.\n",
+    "line separator.md": "---\u2028sensitivity: restricted\u2028---\u2028# T\n\nText.\n",
+    "long mark.md": "-----\nsensitivity: restricted\n-----\n# T\n\nText.\n",
+}
+
+
+@pytest.mark.parametrize("name", UNDERSTOOD)
+def test_narrowing_however_it_is_written(parser: Parser, name: str) -> None:
+    source = Source("docs", "fabrikam", "folder", frozenset(), 0, "", "")
+    parsed = parser.parse(UNDERSTOOD[name].encode(), name)
+    assert narrowing_of(parsed.front_matter, source) == {"sensitivity": 3}
+    assert "sensitivity" not in str(parsed.blocks)
+
+
+NOT_UNDERSTOOD = {
+    "no blank.md": "---\nsensitivity:restricted\n---\n# T\n\nText.\n",
+    "no blank.txt": "---\nsensitivity:restricted\n---\nText.\n",
+    "unterminated.md": "---\nsensitivity: restricted\n# T\n\nText.\n",
+    "unterminated after a gap.md": "---\ntitle: x\n\nsensitivity: restricted\n\n# T\n\nText.\n",
+    "list.md": "---\n- sensitivity: restricted\n---\n# T\n\nText.\n",
+    "prose first.md": "---\nFor few\ngroups: [corp:hr]\n---\n# T\n\nText.\n",
+    "no colon.md": "---\nsensitivity restricted\n---\n# T\n\nText.\n",
+    "wide colon.md": "---\nsensitivity\uff1arestricted\n---\n# T\n\nText.\n",
+    "one line.md": "--- sensitivity: restricted\n# T\n\nText.\n",
+    "flow.md": "--- {sensitivity: restricted}\n---\n# T\n\nText.\n",
+    "form feed.md": "---\x0csensitivity: restricted\x0c---\x0c# T\n\nText.\n",
+    "no first mark.md": "sensitivity: restricted\n---\n# T\n\nText.\n",
+    "no mark.md": "Title: x\nSensitivity: restricted\n\n# T\n\nText.\n",
+    "json.md": '{\n  "sensitivity": "restricted"\n}\n# T\n\nText.\n',
+    "bad toml.md": "+++\nsensitivity = restricted\n+++\n# T\n\nText.\n",
+    "unterminated toml.md": '+++\nsensitivity = "restricted"\n# T\n\nText.\n',
+    "date.md": "---\neffective_from:2099-01-01\n---\n# T\n\nText.\n",
+    "message.eml": "---\nsensitivity: restricted\n---\nFrom: a@example.org\nSubject: x\n\nText.\n",
+    "page.html": "---\nsensitivity:restricted\n---\n<html><body><p>Text.</p></body></html>",
+}
+
+
+@pytest.mark.parametrize("name", NOT_UNDERSTOOD)
+def test_narrowing_that_is_not_understood(parser: Parser, name: str) -> None:
+    assert reason(parser, NOT_UNDERSTOOD[name].encode(), name) == "bad_front_matter"
+
+
+def test_narrowing_that_is_not_understood_shows_nothing(world: World) -> None:
+    """The whole line: what was shown is withdrawn, and the manifest keeps no value that was refused."""
+    world.write("bad.md", "# Bad\n\nText.\n")
+    world.index()
+    for front in ("effective_from: 20990101", "effective_from: 2099", "labels: {sensitivity: restricted}", "Sensitivity: zlevel77",
+                  "sensitivity:\n", "groups:\n", "groups: ''", "groups: corp:all, zlevel77", "tenant: zlevel77"):  # fmt: skip
+        world.write("bad.md", f"---\n{front}\n---\n# Bad\n\nText.\n", old=False)
+        first = world.index()
+        assert set(world.failed(first)) == {"bad.md"}, front
+        assert world.ids() == ["good.md"]
+        again = world.index()
+        assert (again.failures, again.unchanged) == (first.failures, 1)
+        assert b"zlevel77" not in (world.root / "manifest.sqlite").read_bytes()
+        world.write("bad.md", "# Bad\n\nText.\n", old=False)
+        assert world.index().indexed == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nOrdinary prose under a drawn rule.\n\nMore: of it.\n\n---\nEnd.\n",
+        "---\n\n# Title\n\nThe sensitivity: of it all.\n",
+        "---\n\nProse.\n\n---\n\nProse.\n\nOwner: bob\n",
+        "---\nNote that this is so.\n",
+        "***\n\nProse.\n",
+        "# Sensitivity: how we decide\n\nProse.\n",
+        "Groups are nice: people\n\nProse.\n",
+        "+++ b/file\n+added\n",
+    ],
+)
+def test_a_drawn_rule_is_text(parser: Parser, text: str) -> None:
+    parsed = parser.parse(text.encode(), "a.md")
+    assert parsed.front_matter == {}
+    kept = "".join("".join(block.text.split()) for block in parsed.blocks)
+    assert all("".join(line.strip("#").split()) in kept for line in text.split("\n") if line.strip("-* "))
+
+
+def test_data_and_code_may_begin_with_such_names(parser: Parser) -> None:
+    for name, text in (
+        ("rules.yaml", "groups:\n  - name: belts\n"),
+        ("a.py", "groups = {1: 2}\nsensitivity: int = 3\n"),
+        ("a.ini", "groups = 3\n"),
+        ("a.csv", "groups: sensitivity,b\n1,2\n"),
+    ):
+        assert parser.parse(text.encode(), name).front_matter == {}
 
 
 def test_encrypted(parser: Parser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from datetime import UTC, date, datetime
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from router.domain import RawLabels, Source, label_digest
 from router.filters import EntityType, Field
-from router.ingest.label import Labelled, Unlabelled, build_labels, narrowing_json, narrowing_of
+from router.ingest.label import Labelled, Unlabelled, build_labels, narrowing_json, narrowing_of, refusal_of
 
 DOCUMENT = EntityType(
     "Document",
@@ -107,7 +108,7 @@ def test_wider_groups_are_not_added() -> None:
 def test_front_matter_sets_no_other_attribute() -> None:
     made = label({**WIDE, "region": "west"}, front={"region": "east", "sensitivity": 2})
     assert made.labels["region"] == "west"
-    assert narrowing_of({"region": "east", "groups": ["corp:hr"], "title": "x"}) == {"groups": ["corp:hr"]}
+    assert narrowing_of({"region": "east", "groups": ["corp:hr"], "title": "x"}, SOURCE) == {"groups": ["corp:hr"]}
 
 
 def test_earlier_date_does_not_open() -> None:
@@ -123,8 +124,9 @@ def test_earlier_date_does_not_open() -> None:
         (datetime(1970, 1, 2), DAY_MS),  # noqa: DTZ001 (YAML gives such values)
         ("1970-01-02", DAY_MS),
         ("1970-01-02T01:00:00+01:00", DAY_MS),
-        (5, 5),
-        ("-5", -5),
+        (date(1969, 12, 31), -DAY_MS),
+        (10**11, 10**11),
+        ("4102444800000", 4_102_444_800_000),
     ],
 )
 def test_dates_become_epoch_milliseconds(value: Any, expected: int) -> None:
@@ -149,6 +151,16 @@ def test_dates_become_epoch_milliseconds(value: Any, expected: int) -> None:
         {"sensitivity": 1.5},
         {"sensitivity": None},
         {"effective_from": "soon"},
+        {"effective_from": 2099},
+        {"effective_from": 20990101},
+        {"effective_from": "20990101"},
+        {"effective_from": "2099"},
+        {"effective_from": 4_070_908_800},
+        {"effective_from": 0},
+        {"effective_from": -(10**12)},
+        {"groups": [" corp:all"]},
+        {"groups": ["corp:all\u00a0"]},
+        {"groups": [["corp:all"]]},
         {"effective_from": 1.5},
         {"effective_from": True},
         {"effective_from": 2**63},
@@ -182,7 +194,7 @@ def test_groups_are_compared_in_nfc() -> None:
 
 GROUPS = st.lists(st.sampled_from(["corp:all", "corp:hr", "corp:legal"]), max_size=3)
 ANY_GROUPS = st.lists(st.sampled_from(["corp:all", "corp:hr", "corp:legal", "corp:board", "other:all"]), max_size=4)
-DATES = st.one_of(st.dates(), st.integers(-(10**12), 10**13))
+DATES = st.one_of(st.dates(), st.integers(10**11, 10**13))
 RULE = st.fixed_dictionaries(
     {"groups": GROUPS, "sensitivity": st.integers(1, 3)}, optional={"effective_from": DATES, "owner": st.just("hr")}
 )
@@ -194,7 +206,7 @@ NARROWING = st.fixed_dictionaries(
 @given(st.lists(RULE, min_size=1, max_size=3), NARROWING, NARROWING)
 def test_narrowing_never_widens(rules: list[dict[str, Any]], front: dict[str, Any], sidecar: dict[str, Any]) -> None:
     plain = label(*rules).labels
-    narrowed = label(*rules, front=narrowing_of(front), sidecar=sidecar).labels
+    narrowed = label(*rules, front=narrowing_of(front, SOURCE), sidecar=sidecar).labels
     assert narrowed["groups"] <= plain["groups"]  # type: ignore[operator]
     assert narrowed["sensitivity"] >= plain["sensitivity"]  # type: ignore[operator]
     if "effective_from" in plain:
@@ -224,8 +236,82 @@ def test_one_more_rule_never_widens(rules: list[dict[str, Any]], more: dict[str,
 
 @given(NARROWING)
 def test_what_the_manifest_remembers_gives_the_same_labels(front: dict[str, Any]) -> None:
-    import json
-
-    narrowing = narrowing_of(front)
+    narrowing = narrowing_of(front, SOURCE)
     remembered = json.loads(narrowing_json(narrowing))
-    assert label(WIDE, front=narrowing).labels == label(WIDE, front=remembered).labels
+    assert label(WIDE, front=front).labels == label(WIDE, front=narrowing).labels == label(WIDE, front=remembered).labels
+    assert narrowing_of(remembered, SOURCE) == narrowing
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Sensitivity",
+        "SENSITIVITY",
+        " sensitivity ",
+        "\u00a0sensitivity",
+        "sensi\u00adtivity",
+        "\u200bsensitivity",
+        "ｓensitivity",
+    ],
+)
+def test_names_of_narrowing_in_any_spelling(name: str) -> None:
+    assert label(WIDE, front={name: "restricted"}).labels["sensitivity"] == 3
+    assert label(WIDE, sidecar={name: "restricted"}).labels["sensitivity"] == 3
+    assert refused(WIDE, {name: "restricted"}) == "bad_label"  # rules are the operator's: exact, or said aloud
+
+
+def test_narrowing_said_twice_is_no_narrowing() -> None:
+    assert refused(WIDE, front={"Groups": ["corp:hr"], "groups": ["corp:all"]}) == "bad_label"
+    for name in ("effective-from", "Effective From", "effectiveFrom"):
+        assert "effective_from" in label(WIDE, front={name: "2099-01-01"}).labels
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        {"labels": {"sensitivity": "restricted"}},
+        {"access": [{"Groups": ["corp:hr"]}]},
+        {"a": {"b": {"effective_from": "2099-01-01"}}},
+    ],
+)
+def test_narrowing_in_the_wrong_place(front: dict[str, Any]) -> None:
+    with pytest.raises(Unlabelled, match="below another name"):
+        narrowing_of(front, SOURCE)
+
+
+def test_a_sidecar_says_labels_and_nothing_else() -> None:
+    assert refused(WIDE, sidecar={"sensitvity": "restricted"}) == "bad_label"
+    assert label(WIDE, sidecar={"owner": "x"}).notes == ("`owner` in its sidecar is no label: it is set by rules only",)
+
+
+def test_refused_values_are_not_remembered() -> None:
+    for front in (
+        {"sensitivity": "zlevel77"},
+        {"groups": ["zlevel77"]},
+        {"groups": ["a: zlevel77 "]},
+        {"groups": "a:zlevel77, b:c"},
+        {"effective_from": "zlevel77"},
+        {"tenant": "zlevel77"},
+    ):
+        with pytest.raises(Unlabelled) as caught:
+            narrowing_of(front, SOURCE)
+        remembered = narrowing_json(refusal_of(caught.value))
+        assert "zlevel77" not in remembered
+        with pytest.raises(Unlabelled) as again:
+            label(WIDE, front=json.loads(remembered))
+        assert (again.value.reason, again.value.detail) == (caught.value.reason, caught.value.detail)
+
+
+def test_a_comma_is_part_of_a_name() -> None:
+    source = Source("s", "t", "folder", frozenset({"corp:Sales, EMEA", "corp:Sales"}), 0, "", "")
+    rule = {"groups": "corp:Sales, EMEA", "sensitivity": 0}
+    made = build_labels(DOCUMENT, source, RawLabels((rule,)), {"groups": "corp:Sales, EMEA"})
+    assert made.labels["groups"] == frozenset({"corp:Sales, EMEA"})
+    assert refused({"groups": "corp:all, corp:hr", "sensitivity": 1}) == "outside_envelope"
+
+
+def test_texts_are_in_nfc() -> None:
+    made = label({**WIDE, "owner": "Cafe\u0301", "tags": ["Cafe\u0301"]})
+    assert made.labels["owner"] == "Caf\u00e9"
+    assert made.labels["tags"] == frozenset({"Caf\u00e9"})
+    assert label({**WIDE, "owner": "Cafe\u0301"}, {"owner": "Caf\u00e9"}).labels["owner"] == "Caf\u00e9"
