@@ -47,7 +47,7 @@ def write_world(folder: Path) -> Settings:
     (policies / "generated.cedar").write_text(written, encoding="utf-8")
     identity = policies / "identity.yaml"
     claims = "clearance: { path: clearance }"
-    text = identity.read_text(encoding="utf-8").replace(claims, f"{claims}\n        region: {{ path: region }}")
+    text = identity.read_text(encoding="utf-8").replace(claims, f"{claims}\n        region: {{ path: region, required: true }}")
     identity.write_text(text, encoding="utf-8")
     _write_json(policies / "sources.yaml", {"sources": {name: _source() for name in SOURCES}})
     _write_json(policies / "people.yaml", {"people": {"narrow": _person("narrow", 4), "usual": _person("usual", 20)}})
