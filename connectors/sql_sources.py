@@ -2,7 +2,8 @@
 
 The query is the operator's (pointsman.toml); it is read, never written to. One row is one document, its id the key.
 
-INVARIANT: no two rows share a key, and a row without one is reported, not guessed (tests/unit/test_ingest_rows.py::test_keys).
+INVARIANT: no two rows share a key: rows that do are all refused, as is one without a key, and the others go on, so that nobody
+who may add a row can keep the labels of others from changing (tests/unit/test_ingest_rows.py::test_keys, ::test_one_bad_row).
 INVARIANT: a bare group in a column gets the issuer's alias only when all groups of the source's envelope share one
 (tests/unit/test_ingest_rows.py::test_bare_groups).
 """
@@ -47,6 +48,7 @@ class Rows:
     ) -> None:
         self._database, self._query = database, query.strip().rstrip(";")
         self._id, self._title, self._text, self._labels = id_column, title_column, tuple(text_columns), dict(label_columns)
+        self._envelope = envelope
         aliases = {group.split(":", 1)[0] for group in envelope}
         self._alias = aliases.pop() if len(aliases) == 1 else None
         self._rows: dict[str, Mapping[str, Any]] = {}
@@ -54,19 +56,26 @@ class Rows:
 
     def entries(self) -> Iterator[Entry | Rejected]:
         self._rows, self._raw = {}, {}
-        found: dict[str, Entry | Rejected] = {}
+        found: dict[str, Entry] = {}
+        repeated: dict[str, int] = {}
         with self._connect() as connection:
             result = connection.execution_options(stream_results=True).execute(sa.text(self._query))
             self._check_columns(list(result.keys()))
             for number, row in enumerate(result.mappings(), 1):
                 item = self._entry(dict(row), number)
-                if item.key in found:
-                    raise SourceError(
-                        "source_repeats_a_key", f"two rows have one `{self._id}`", "name a column that is unique as `id`"
-                    )
-                found[item.key] = item
+                if isinstance(item, Rejected):
+                    yield item
+                elif item.key in found:
+                    repeated[item.key] = repeated.get(item.key, 1) + 1
+                else:
+                    found[item.key] = item
         for key in sorted(found):
-            yield found[key]
+            if key in repeated:
+                yield Rejected(
+                    key, "repeated_key", f"{repeated[key]} rows have this `{self._id}`; which one is meant cannot be known"
+                )
+            else:
+                yield found[key]
 
     def _check_columns(self, there: Sequence[str]) -> None:
         for column in (self._id, *self._text, *self._labels.values(), *([self._title] if self._title else [])):
@@ -75,9 +84,11 @@ class Rows:
 
     def _entry(self, row: Mapping[str, Any], number: int) -> Entry | Rejected:
         value = row[self._id]
-        key = "" if value is None else _text(value).strip()
-        if not key or not key.isprintable():
+        key = "" if value is None else _text(value)
+        if not key.strip() or not key.isprintable():
             return Rejected(f"row {number}", "row_without_id", f"its `{self._id}` is empty or no plain text")
+        if key != key.strip():
+            return Rejected(f"row {number}", "row_without_id", f"its `{self._id}` has blanks around it; trim it in `query`")
         if len(self._rows) < _KEPT_ROWS:
             self._rows[key] = row
         self._raw[key] = RawLabels((self._rule(row),))
@@ -89,8 +100,6 @@ class Rows:
         """Where the rows stand, without credentials: a file's address, or nothing but the dialect and name."""
         url = sa.engine.make_url(self._database)
         if url.get_backend_name() == "sqlite" and url.database:
-            from pathlib import Path
-
             return Path(url.database).absolute().as_uri()
         return ""
 
@@ -107,10 +116,21 @@ class Rows:
             if value is None or (isinstance(value, str) and not value.strip()):
                 continue
             if name == "groups":
-                rule[name] = [self._group(group.strip()) for group in _text(value).split(",") if group.strip()]
+                rule[name] = self._groups(_text(value))
             else:
                 rule[name] = int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
         return rule
+
+    def _groups(self, cell: str) -> object:
+        """One permitted group whose name may hold commas, a JSON list, or names parted by commas."""
+        if cell != cell.strip() or self._group(cell) in self._envelope:
+            return [self._group(cell)]
+        if cell.startswith("["):
+            try:
+                return [self._group(group) if isinstance(group, str) else group for group in json.loads(cell)]
+            except (ValueError, RecursionError):
+                return [cell]
+        return [self._group(group.strip()) for group in cell.split(",") if group.strip()]
 
     def _group(self, group: str) -> str:
         return group if ":" in group or self._alias is None else f"{self._alias}:{group}"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from router.domain import Entry, Labels, ManifestRow, Rejected, Source
-from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Labelled, Unlabelled, build_labels
@@ -96,13 +95,7 @@ def survey_source(
     """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents.
     Raises `SourceError`."""
     survey = Survey()
-    for item in documents.entries():
-        if isinstance(item, Rejected):
-            (survey.notes if item.reason in _NOTES else survey.failures).append(Failure(item.key, item.reason, item.detail))
-        elif item.key in survey.entries:
-            raise SourceError("source_repeats_a_key", "the source lists one key twice", "every document needs a key of its own")
-        else:
-            survey.entries[item.key] = item
+    _list_entries(survey, documents)
     for entry in survey.entries.values():
         row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
         if row is not None and row.state == "indexed" and row.content_hash in buried:
@@ -120,6 +113,21 @@ def survey_source(
     listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
     survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)
     return survey
+
+
+def _list_entries(survey: Survey, documents: DocumentSource) -> None:
+    """A key that comes twice names no document: which of the two is meant, and under which labels, cannot be known."""
+    repeated: set[str] = set()
+    for item in documents.entries():
+        if isinstance(item, Rejected):
+            (survey.notes if item.reason in _NOTES else survey.failures).append(Failure(item.key, item.reason, item.detail))
+        elif item.key in survey.entries:
+            repeated.add(item.key)
+        else:
+            survey.entries[item.key] = item
+    for key in sorted(repeated):
+        del survey.entries[key]
+        survey.failures.append(Failure(key, "repeated_key", "the source lists this key more than once"))
 
 
 def failed_row(source: Source, generation: str, entry: Entry, row: ManifestRow | None, reason: str, detail: str) -> ManifestRow:

@@ -93,7 +93,44 @@ def test_keys(tickets: Tickets) -> None:
     assert [item.key for item in items if isinstance(item, Entry)] == ["T-1", "T-2", "T-3"]
     assert [item.reason for item in items if isinstance(item, Rejected)] == ["row_without_id", "row_without_id"]
     tickets.execute("INSERT INTO tickets VALUES ('T-1', 'x', 'y', NULL, NULL, 'all', 1)")
-    assert tickets.index().error is not None
+    found = {item.key: item.reason for item in tickets.rows().entries() if isinstance(item, Rejected)}
+    assert found == {"row 4": "row_without_id", "row 5": "row_without_id", "T-1": "repeated_key"}
+
+
+@pytest.mark.parametrize(
+    ("identity", "left"),
+    [("' T-1 '", ["T-1", "T-2"]), ("'T-1'", ["T-2"]), ("'T-1', 'x', 'y', NULL, NULL, 'all', 1), ('T-1'", ["T-2"]), ("NULL", ["T-1", "T-2"]),
+     ("'a' || char(10)", ["T-1", "T-2"]), ("'row 5'", ["T-1", "T-2", "row 5"])],
+)  # fmt: skip
+def test_one_bad_row(tickets: Tickets, identity: str, left: list[str]) -> None:
+    """It is refused, with its double; the labels of all other rows change as they should."""
+    tickets.index()
+    tickets.execute(
+        "UPDATE tickets SET sensitivity = 'restricted' WHERE ticket_id = 'T-2';"
+        f"INSERT INTO tickets VALUES ({identity}, 'spam', 'spam', NULL, NULL, 'all', 1)"
+    )
+    report = tickets.index()
+    assert report.error is None
+    assert tickets.world.ids() == left
+    assert tickets.world.labels()["T-2"]["sensitivity"] == 3
+
+
+def test_groups_in_a_cell(tickets: Tickets) -> None:
+    envelope = frozenset({"corp:Sales, EMEA", "corp:Sales", "corp:hr"})
+
+    def groups(cell: str) -> object:
+        tickets.execute(f"UPDATE tickets SET group_name = '{cell}'")
+        rows = tickets.rows(envelope=envelope)
+        entry = next(item for item in rows.entries() if isinstance(item, Entry))
+        return rows.labels(entry).rules[0]["groups"]
+
+    assert groups("Sales, EMEA") == ["corp:Sales, EMEA"]
+    assert groups("corp:Sales, EMEA") == ["corp:Sales, EMEA"]
+    assert groups('["Sales, EMEA", "hr"]') == ["corp:Sales, EMEA", "corp:hr"]
+    assert groups("hr, Sales") == ["corp:hr", "corp:Sales"]
+    assert groups(" hr ") == ["corp: hr "]  # refused by the labels: compared exactly, there is no such group
+    assert groups("[1]") == [1]
+    assert groups("[hr") == ["[hr"]
 
 
 def test_bare_groups(tickets: Tickets) -> None:
