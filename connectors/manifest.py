@@ -4,6 +4,7 @@ SQLite keeps its rollback journal: the SQLite that comes with Python may have th
 
 INVARIANT: every write is one transaction, and a manifest of a newer schema is refused (tests/unit/test_manifest.py::
 test_newer_schema_is_refused, ::test_write_is_all_or_nothing).
+INVARIANT: its files are for their owner only (tests/unit/test_manifest.py::test_files_are_for_their_owner).
 INVARIANT: one run at a time changes an index (tests/unit/test_manifest.py::test_second_holder_is_refused).
 """
 
@@ -69,6 +70,7 @@ _RUNS = sa.Table(
 )
 _NAMES = [column.name for column in _DOCUMENTS.columns]
 _KEYS = ["tenant", "generation", "source", "key"]
+_KEYS_AT_ONCE = 500
 
 
 def open_manifest(url: str) -> SqlManifest:
@@ -80,10 +82,27 @@ def open_manifest(url: str) -> SqlManifest:
             "manifest_url", "the manifest's database URL is not understood", "use sqlite:///FILE or postgresql+psycopg://…"
         ) from None
     if engine.dialect.name == "sqlite":
+        _make_own(engine.url.database)
         sa.event.listen(engine, "connect", _prepare_sqlite)
     manifest = SqlManifest(engine)
     manifest.prepare()
     return manifest
+
+
+def _make_own(database: str | None) -> None:
+    """A file for its owner only, since it holds names of documents; SQLite gives its journal the mode of the file."""
+    if not database or database == ":memory:":
+        return
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        for path in (database, f"{database}-journal"):
+            if os.path.exists(path) and os.stat(path).st_mode & 0o077:
+                os.chmod(path, 0o600)
+    except OSError:
+        raise SourceError(
+            "manifest_unavailable", "the manifest cannot be made", "check the state folder", retryable=True
+        ) from None
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:
@@ -159,11 +178,15 @@ class SqlManifest:
     def relabel(self, tenant: str, generation: str, source: str, digests: Mapping[str, str]) -> None:
         if not digests:
             return
-        place = {"b_tenant": tenant, "b_generation": generation, "b_source": source}
-        matching = sa.and_(*(_DOCUMENTS.c[name] == sa.bindparam(f"b_{name}") for name in _KEYS))
-        change = sa.update(_DOCUMENTS).where(matching).values(label_digest=sa.bindparam("digest"))
+        of_source = [_DOCUMENTS.c.tenant == tenant, _DOCUMENTS.c.generation == generation, _DOCUMENTS.c.source == source]
+        by_digest: dict[str, list[str]] = {}
+        for key, digest in digests.items():
+            by_digest.setdefault(digest, []).append(key)
         with self._begin() as connection:
-            _send(connection, change, [{**place, "b_key": key, "digest": digest} for key, digest in digests.items()])
+            for digest, keys in by_digest.items():
+                for at in range(0, len(keys), _KEYS_AT_ONCE):
+                    some = _DOCUMENTS.c.key.in_(keys[at : at + _KEYS_AT_ONCE])
+                    connection.execute(sa.update(_DOCUMENTS).where(*of_source, some).values(label_digest=digest))
 
     def remove(self, rows: Sequence[ManifestRow]) -> None:
         if not rows:
@@ -229,13 +252,6 @@ class SqlManifest:
     def _connect(self) -> Iterator[sa.Connection]:
         with _translated(), self._engine.connect() as connection:
             yield connection
-
-
-def _send(connection: sa.Connection, statement: sa.Update, rows: Sequence[dict[str, Any]]) -> None:
-    """Compiled once, straight to the driver: through SQLAlchemy each row costs twice what storing it does."""
-    compiled = statement.compile(dialect=connection.dialect)
-    names = compiled.positiontup
-    connection.exec_driver_sql(str(compiled), [tuple(row[name] for name in names) for row in rows] if names else list(rows))
 
 
 def _plain(row: ManifestRow) -> dict[str, Any]:

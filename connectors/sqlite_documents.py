@@ -613,6 +613,25 @@ class SqliteDocuments:
     def label_digest(self, source: str, labels: Labels) -> str:
         return label_digest(source, labels)
 
+    def tenants(self) -> list[str]:
+        """Read inside each partition, whose name is a digest. One in which nothing can be read names nobody; `verify` of its
+        tenant says so."""
+        found: set[str] = set()
+        for folder in self._folder.glob("t-*"):
+            names = (self._owner(path) for path in sorted(folder.glob("g-*.sqlite"), reverse=True))
+            found.update(name for name in names if name is not None and partition_name(name) == folder.name)
+        return sorted(found)
+
+    def _owner(self, path: Path) -> str | None:
+        with contextlib.suppress(SourceError), _translated():
+            con = _connect(path, self._busy_s, write=False)
+            try:
+                owner = json.loads(str(con.execute("SELECT value FROM meta WHERE key = 'tenant'").get))
+            finally:
+                con.close()
+            return owner if isinstance(owner, str) else None
+        return None
+
     def generation(self, tenant: str) -> str | None:
         with _translated():
             try:
@@ -761,6 +780,7 @@ class SqliteDocuments:
         if current is not None and keep:
             with _translated(), self._writing:
                 copy = folder / f"{name}{_COPY}"
+                _make_own(copy)
                 con = _connect(folder / f"{current}.sqlite", self._busy_s, write=True)
                 try:
                     con.execute("VACUUM INTO ?", (str(copy),))
@@ -809,6 +829,7 @@ class SqliteDocuments:
             self._path(tenant, None)  # never make an empty file in the place of one that is lost
         with _translated(), self._writing:
             _make_private(folder)
+            _make_own(folder / f"{name}.sqlite")
             con = _connect(folder / f"{name}.sqlite", self._busy_s, write=True)
             try:
                 con.execute("PRAGMA journal_mode = WAL")
@@ -858,7 +879,7 @@ class SqliteDocuments:
     def _point(self, folder: Path, generation: str) -> None:
         """The pointer changes by rename: a reader sees the old generation or the new one."""
         beside = folder / f"current.{os.getpid()}"
-        with beside.open("w", encoding="ascii") as file:
+        with open(beside, "w", encoding="ascii", opener=_private) as file:
             file.write(generation)
             file.flush()
             os.fsync(file.fileno())
@@ -875,6 +896,22 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         raise _unreadable() from None
+
+
+def _make_own(path: Path) -> None:
+    """A file for its owner only; SQLite gives its journals the mode of their file. One that is there is never opened here:
+    closing it would drop the locks that SQLite holds on it in this process."""
+    for name in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        try:
+            if name.stat().st_mode & 0o077:
+                name.chmod(0o600)
+        except FileNotFoundError:
+            if name == path:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _drop_copies(folder: Path) -> None:

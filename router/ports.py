@@ -95,6 +95,10 @@ class DocStore(Protocol):
         """Ids of the documents that `f` admits, as this store lowers it."""
         ...
 
+    def tenants(self) -> list[str]:
+        """Every tenant that has a partition, also one of whom no source speaks any more."""
+        ...
+
     def generation(self, tenant: str) -> str | None:
         """Name of the current generation; None when the tenant has none."""
         ...

@@ -145,3 +145,26 @@ def test_rollback_journal(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "m.sqlite") as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)  # what a plain connection uses: no WAL
     assert not list(tmp_path.glob("*-wal"))
+
+
+def test_files_are_for_their_owner(tmp_path: Path) -> None:
+    """Also where the folder was made by somebody careless, and a file of an older version is there."""
+    tmp_path.chmod(0o755)
+    path = tmp_path / "m.sqlite"
+    (tmp_path / "m.sqlite-journal").touch(0o644)
+    before = os.umask(0)
+    try:
+        made = open_manifest(f"sqlite:///{path}")
+        made.write([row("a")])
+        with made.exclusive():
+            assert {item.name: item.stat().st_mode & 0o777 for item in tmp_path.iterdir()} == {
+                "m.sqlite": 0o600,
+                "m.sqlite-journal": 0o600,
+                "m.sqlite.lock": 0o600,
+            }
+        made.close()
+        path.chmod(0o644)
+        open_manifest(f"sqlite:///{path}").close()
+        assert path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
