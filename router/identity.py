@@ -21,6 +21,8 @@ from router.ports import Verifier
 
 MAX_GROUPS = 10_000
 MAX_CHARS = 1_024
+LATEST_S = 253_402_300_799
+"""The last second of the year 9999: what lies beyond (milliseconds taken for seconds) no calendar can show."""
 _OVERAGE = ("_claim_names", "hasgroups")
 _MISSING = object()
 
@@ -156,4 +158,7 @@ def _expiry(claims: Mapping[str, Any]) -> int:
     value = claims.get("exp")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused("claims_missing", "the token has no `exp`", "ask the issuer for tokens that expire")
+    if not -LATEST_S <= value <= LATEST_S:  # NaN and infinity too
+        hint = "ask the issuer to give seconds, not milliseconds"
+        raise Refused("claims_malformed", "the token's `exp` lies beyond the year 9999", hint)
     return int(value)

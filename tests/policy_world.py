@@ -164,6 +164,10 @@ literals = strings.map(lambda text: unicodedata.normalize("NFC", text))
 """What a policy may compare with; labels and claims are drawn in any form, as if nobody had normalised them."""
 longs = st.sampled_from(LONGS) | st.integers(LONG_MIN, LONG_MAX)
 string_sets = st.lists(literals, min_size=1, max_size=4, unique=True)
+group_literals = st.sampled_from(["corp:a", "corp:b", "corp:*", "corp:é"]) | literals.map(
+    lambda text: f"corp:{text.strip() or 'a'}"
+)
+group_sets = st.lists(group_literals, min_size=1, max_size=4, unique=True)
 
 _ORDER = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
 _EQUAL = st.sampled_from(["==", "!="])
@@ -218,10 +222,11 @@ def _bool_atom(draw: Any, field: str) -> str:
 @st.composite
 def _set_atom(draw: Any, field: str) -> str:
     op = draw(st.sampled_from(["containsAny", "containsAll"]))
-    other = draw(string_sets.map(_set) | st.sampled_from(["principal.groups", "principal.teams"]))
+    ours, our_sets = (group_literals, group_sets) if field == "resource.groups" else (literals, string_sets)
+    other = draw(our_sets.map(_set) | st.sampled_from(["principal.groups", "principal.teams"]))
     match draw(st.sampled_from(["contains", "principal", "left", "right"])):
         case "contains":
-            return f"{field}.contains({cedar_string(draw(literals))})"
+            return f"{field}.contains({cedar_string(draw(ours))})"
         case "principal":
             return f"{field}.contains(principal.tenant)"
         case "left":

@@ -3,13 +3,17 @@
 The check runs on the policy's own syntax tree, never on a residual: a condition may fold away for one person and be
 unanswerable for the next, so whatever a reviewer approved must be answerable for everybody.
 
-INVARIANT: a policy that passes here compiles for every principal (tests/unit/test_policy_agreement.py); whatever is
-outside is refused at load with its @id (tests/faults/test_policies.py::test_outside_the_fragment).
+INVARIANT: a policy that passes here can be said as a filter for every principal (tests/unit/test_policy_agreement.py).
+Only its size depends on the principal: `containsAll` of a set that a token gives has one part an element, and what gets
+larger than stores can take is refused `policy_too_large` (tests/faults/test_policies.py::test_filter_too_large_is_refused_not_widened).
+INVARIANT: whatever is outside is refused at load with its @id (tests/faults/test_policies.py::test_outside_the_fragment).
+INVARIANT: literals are in Unicode NFC, as labels and claims are (tests/faults/test_policies.py::test_literal_that_is_not_nfc).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -172,7 +176,9 @@ def _check_like(body: Node, types: Mapping[str, EntityType]) -> None:
     term = _term(body["left"], types)
     if term.kind not in ("string", "unknown"):
         raise Outside(f"`like` is asked of a {term.kind}", "only a String can be matched")
-    _clean("".join(part["Literal"] for part in body["pattern"] if part != "Wildcard"))
+    runs = "".join("\n" if part == "Wildcard" else part["Literal"] for part in body["pattern"])
+    for run in runs.split("\n"):
+        _clean(run)
 
 
 def _check_is(body: Node) -> None:
@@ -270,6 +276,9 @@ def _clean(text: str) -> None:
         check_text(text, "a literal")
     except PolicyError as error:
         raise Outside(error.message, error.hint) from None
+    if not unicodedata.is_normalized("NFC", text):
+        message = f"the literal `{text}` is not in Unicode NFC, so it equals no label and no claim"
+        raise Outside(message, f"write it so: `{unicodedata.normalize('NFC', text)}`")
 
 
 # --- what a policy speaks of ------------------------------------------------------------------------------------------
@@ -292,36 +301,40 @@ def groups_named(policy: Node) -> set[str]:
     return found
 
 
-def widens_without_groups(policy: Node) -> bool:
-    """Whether fewer groups of the principal can admit more: a forbid that fires on membership, a permit that does not.
+def claims_that_must_be_there(policy: Node, optional: Collection[str]) -> set[str]:
+    """The claims ("groups", and those attributes of the principal that are optional) whose absence can admit more.
 
-    Such a policy needs the groups claim to be required; otherwise a token that merely lacks it would see more.
+    A forbid that fires on what a claim says, or a permit that fires on what it does not say, needs the claim to be
+    required; otherwise a token that merely lacks it would see more. An optional attribute can be read only behind `has`
+    (Cedar's validation), so where `has` stands, and under which sign, decides.
     """
     growing = policy["effect"] == "forbid"
-    if any(entity["type"] == GROUP for entity in _entities(policy["principal"])) and growing:
-        return True
-    return any(_fires(condition["body"], positive=(condition["kind"] == "when") == growing) for condition in policy["conditions"])
+    found = {"groups"} if growing and any(entity["type"] == GROUP for entity in _entities(policy["principal"])) else set()
+    for condition in policy["conditions"]:
+        found.update(_lost(condition["body"], optional, positive=(condition["kind"] == "when") == growing))
+    return found
 
 
-def _fires(node: Node, *, positive: bool) -> bool:
-    """Whether membership stands where, under this sign, losing it narrows a forbid or widens a permit."""
+def _lost(node: Node, optional: Collection[str], *, positive: bool) -> Iterator[str]:
+    """The claims that stand where, under this sign, losing them narrows a forbid or widens a permit."""
     ((op, body),) = node.items()
     match op:
         case "&&" | "||":
-            return _fires(body["left"], positive=positive) or _fires(body["right"], positive=positive)
+            yield from _lost(body["left"], optional, positive=positive)
+            yield from _lost(body["right"], optional, positive=positive)
         case "!":
-            return _fires(body["arg"], positive=not positive)
-        case "in" if body["left"].get("Var") == "principal":
-            return positive
-        case "is" if body["left"].get("Var") == "principal" and "in" in body:
-            return positive
+            yield from _lost(body["arg"], optional, positive=not positive)
+        case "has" if positive and body["left"].get("Var") == "principal" and body["attr"] in optional:
+            yield str(body["attr"])
+        case "in" if positive and body["left"].get("Var") == "principal":
+            yield "groups"
+        case "is" if positive and body["left"].get("Var") == "principal" and "in" in body:
+            yield "groups"
         case "contains" | "containsAny" | "containsAll":
-            if _is_groups(body["left"], "principal"):
-                return positive
-            if _is_groups(body["right"], "principal"):
-                # X.containsAll(groups) is truer of fewer groups.
-                return positive if op != "containsAll" else not positive
-    return False
+            # X.containsAll(groups) is truer of fewer groups.
+            shrinks = not (op == "containsAll" and _is_groups(body["right"], "principal"))
+            if any(_is_groups(body[side], "principal") for side in ("left", "right")) and positive == shrinks:
+                yield "groups"
 
 
 def _is_groups(node: Node, variable: str) -> bool:

@@ -22,16 +22,20 @@ from router.policy.folder import (
     NEVER_FILE,
     check_governance,
     compute_version,
+    is_group,
     parse_identity,
     parse_people,
     parse_sources,
     read_folder,
+    spell_group,
     write_version,
 )
 from router.policy.schema import FILE as SCHEMA_FILE
 from router.policy.schema import WALLED, line_of, parse_schema
 from router.policy.strict import Fault, Faults, decode, nearest
 
+_LEXEME = r"//[^\n]*|\"(?:[^\"\\]|\\[\s\S])*\"|[;(){}\[\]]"
+"""A comment, a string, or what opens, closes and ends."""
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -104,7 +108,7 @@ def split_statements(text: str) -> list[tuple[int, str]]:
     """(line, text) of each statement of a Cedar file: up to its semicolon, comments and strings respected."""
     found: list[tuple[int, str]] = []
     start: int | None = None
-    for token in re.finditer(r"//[^\n]*|\"(?:[^\"\\]|\\.)*\"|;|[^\s]", text, re.S):
+    for token in re.finditer(_LEXEME + r"|\S", text):
         if token[0].startswith("//"):
             continue
         if start is None:
@@ -150,14 +154,32 @@ def _parse_statement(file: str, line: int, part: str, faults: Faults) -> dict[st
     try:
         parsed = json.loads(cedarpy.policies_to_json_str(part))
     except ValueError as error:
-        where = line + _line_named(part, str(error), 1) - 1
-        faults.add("policy_syntax", file, where, str(error), "correct the policy", _id_in(part))
+        unended = _unended(part)
+        where = line + (part.count("\n", 0, unended) if unended is not None else _line_named(part, str(error), 1) - 1)
+        hint = "correct the policy" if unended is None else "did the policy before it end with `;`?"
+        faults.add("policy_syntax", file, where, str(error), hint, _id_in(part))
         return None
     if parsed["templates"]:
         faults.add("policy_fragment", file, line, "a template is no policy", "write the policy out", _id_in(part))
         return None
     (body,) = parsed["staticPolicies"].values()
     return dict(body)
+
+
+def _unended(part: str) -> int | None:
+    """Where a policy without its `;` runs into the next one, or ends; Cedar names the token and not the place."""
+    depth, begun, last = 0, False, 0
+    for token in re.finditer(_LEXEME + r"|@|\b(?:permit|forbid)\b", part):
+        word = token[0]
+        if word.startswith(("//", '"')):
+            continue
+        depth += (word in ("(", "{", "[")) - (word in (")", "}", "]"))
+        if depth == 0 and word in ("permit", "forbid", "@"):
+            if begun:
+                return token.start()
+            begun = word != "@"
+        last = token.start()
+    return last if begun and depth == 0 and not part.endswith(";") else None
 
 
 def _is_whole(text: str, statements: list[Statement]) -> bool:
@@ -204,7 +226,7 @@ def _check_statements(
         try:
             fragment.check_policy(statement.body, types)
         except fragment.Outside as outside:
-            message = f"`{statement.policy_id}` is outside the filterable fragment: {outside.message}"
+            message = f"`{statement.policy_id}` cannot be made a search filter: {outside.message}"
             _fault(faults, "policy_fragment", statement, message, outside.hint)
             continue
         for name in sorted(fragment.sources_named(statement.body) - set(sources)):
@@ -214,7 +236,8 @@ def _check_statements(
             walled |= fragment.walled_actions(statement.body)
             if statement.effect != "forbid":
                 _fault(faults, "policy_never", statement, f"`{statement.policy_id}` is a permit in {NEVER_FILE}", "move it")
-        _check_groups_required(statement, issuers, faults)
+        _check_groups_named(statement, issuers, faults)
+        _check_claims_required(statement, types, issuers, faults)
     if missing := [action for action in WALLED if action not in walled]:
         message = f"the tenant wall is missing for {', '.join(missing)}"
         faults.add("policy_tenant_wall", NEVER_FILE, 1, message, "forbid ... unless { resource.tenant == principal.tenant }")
@@ -236,14 +259,30 @@ def _check_annotations(statement: Statement, seen: dict[str, Statement], faults:
             )
 
 
-def _check_groups_required(statement: Statement, issuers: Mapping[str, Issuer], faults: Faults) -> None:
-    if not fragment.widens_without_groups(statement.body):
+def _check_groups_named(statement: Statement, issuers: Mapping[str, Issuer], faults: Faults) -> None:
+    """In a permit a group that nobody can have opens nothing; in a forbid it closes nothing, so it is refused."""
+    if statement.effect != "forbid":
         return
-    for alias, issuer in issuers.items():
-        if issuer.groups is None or not issuer.groups.required:
-            message = f"`{statement.policy_id}` depends on a group, but `{alias}` may leave the groups claim out"
-            hint = f"write `groups: {{ path: ..., required: true }}` under `{alias}` in identity.yaml"
-            _fault(faults, "policy_groups_not_required", statement, message, hint)
+    for group in sorted(fragment.groups_named(statement.body)):
+        if not is_group(group, issuers):
+            message = f"`{statement.policy_id}` names the group `{group}`, which no issuer can give anybody"
+            _fault(faults, "policy_group_unknown", statement, message, spell_group(issuers))
+
+
+def _check_claims_required(
+    statement: Statement, types: Mapping[str, EntityType], issuers: Mapping[str, Issuer], faults: Faults
+) -> None:
+    optional = {
+        name for kind in ("User", "Service") if kind in types for name, spec in types[kind].fields.items() if not spec.required
+    }
+    for name in sorted(fragment.claims_that_must_be_there(statement.body, optional)):
+        for alias, issuer in issuers.items():
+            claim = issuer.groups if name == "groups" else dict(issuer.attributes).get(name)
+            if claim is None or not claim.required:
+                message = f"`{statement.policy_id}` depends on `{name}`, but a token of `{alias}` may leave that claim out"
+                place = "" if name == "groups" else " `attributes` of"
+                hint = f"write `{name}: {{ path: ..., required: true }}` under{place} `{alias}` in identity.yaml"
+                _fault(faults, "policy_claim_not_required", statement, message, hint)
 
 
 def _validate(statements: list[Statement], schema: Any, faults: Faults) -> None:

@@ -19,13 +19,12 @@ from typing import Any
 from router.domain import CLASSES, Principal
 from router.errors import PolicyError, Refused
 from router.filters import Field, Scalar, matches
-from router.identity import map_claims
+from router.identity import LATEST_S, map_claims
 from router.policy import PolicySet, Verdict, load_policies
 from router.policy.strict import Entry, Faults, nearest, top
 
 COLUMNS = ["person", "action", "resource", "expected", "decided_by"]
 ACTIONS = ("search", "audit", "explain_own", "disclose")
-_NEVER_EXPIRES_S = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def _compare(case: Case, got: str, verdict: Verdict) -> str:
 def map_person(name: str, policies: PolicySet) -> Principal:
     """The principal that the person's token would become."""
     claims = policies.people[name]
-    return map_claims(claims["issuer"], {**claims, "exp": _NEVER_EXPIRES_S}, policies.issuers, policies.types)
+    return map_claims(claims["issuer"], {**claims, "exp": LATEST_S}, policies.issuers, policies.types)
 
 
 def _decide(action: str, policies: PolicySet, principal: Principal, thing: Thing, now: datetime) -> tuple[Verdict, str]:

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import os
+import re
 import threading
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -285,6 +287,25 @@ def test_syntax_error_has_a_line():
     assert fault.line in (7, 9)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (policy("resource.active", name="one").replace(";", "") + "\n// then\n" + policy("resource.active", name="two"), 6),
+        (policy("resource.active", name="one").replace(";", "") + "permit (principal, action, resource);", 4),
+        (GOOD + policy("resource.active", name="one").replace(";", ""), 7),
+        (
+            GOOD + policy('resource.title == "a; @ permit"', name="one").replace("};", "}") + policy("resource.active", name="t"),
+            8,
+        ),
+    ],
+)
+def test_missing_semicolon_names_the_place(text, line):
+    """Where the next policy begins, or the file ends; not where the word stands for the first time."""
+    fault = refused("policy_syntax", text)
+    assert (fault.line, fault.hint) == (line, "did the policy before it end with `;`?")
+    assert fault.policy_id == "one"
+
+
 def test_misspelt_source():
     fault = refused("policy_source_unknown", policy("true", effect="forbid", scope='resource in Pointsman::Source::"alhpa"'))
     assert "`alpha`" in fault.hint
@@ -411,7 +432,7 @@ def test_missing_groups_would_widen(effect, clause):
     text = (
         f'@id("tested") @reason("r") @owner("o") {effect} (principal, action == Pointsman::Action::"search", resource) {clause};'
     )
-    assert refused("policy_groups_not_required", text, identity__yaml=NOT_REQUIRED).policy_id == "tested"
+    assert refused("policy_claim_not_required", text, identity__yaml=NOT_REQUIRED).policy_id == "tested"
     assert not faults_of(text)
 
 
@@ -429,6 +450,107 @@ def test_missing_groups_would_narrow(effect, clause):
         f'@id("tested") @reason("r") @owner("o") {effect} (principal, action == Pointsman::Action::"search", resource) {clause};'
     )
     assert not faults_of(text, identity__yaml=NOT_REQUIRED)
+
+
+CLAIM_NOT_REQUIRED = re.sub(r"(floor|region|trained): {[^}]*}", r"\1: \1", world.IDENTITY)
+CLAIM_NOT_MAPPED = re.sub(r" *(floor|region|trained): {[^}]*}\n", "", world.IDENTITY)
+
+
+@pytest.mark.parametrize("identity", [CLAIM_NOT_REQUIRED, CLAIM_NOT_MAPPED])
+@pytest.mark.parametrize(
+    ("effect", "clause"),
+    [
+        ("forbid", "when { principal has trained && principal.trained }"),
+        ("forbid", 'when { resource.active && (principal has region && principal.region == "x") }'),
+        ("forbid", "unless { !(principal has trained && principal.trained) }"),
+        ("forbid", "when { resource has region && principal has region && resource.region == principal.region }"),
+        ("permit", "when { !(principal has trained) }"),
+        ("permit", "unless { principal has trained && principal.trained }"),
+        ("permit", 'when { !(principal has region && principal.region == "x") }'),
+    ],
+)
+def test_missing_claim_would_widen(effect, clause, identity):
+    """F11: a token that lacks the claim is not a token that says no."""
+    text = (
+        f'@id("tested") @reason("r") @owner("o") {effect} (principal, action == Pointsman::Action::"search", resource)\n{clause};'
+    )
+    fault = refused("policy_claim_not_required", text, identity__yaml=identity)
+    assert (fault.policy_id, fault.file, fault.line) == ("tested", "documents.cedar", 1)
+    assert "required: true" in fault.hint
+    assert "identity.yaml" in fault.hint
+    assert not faults_of(text)
+
+
+@pytest.mark.parametrize(
+    ("effect", "clause"),
+    [
+        ("permit", "when { principal has trained && principal.trained }"),
+        ("permit", "unless { !(principal has trained) }"),
+        ("forbid", "unless { principal has trained && principal.trained }"),
+        ("forbid", "when { resource has region } unless { principal has region && resource.region == principal.region }"),
+        ("forbid", "when { !(principal has trained && principal.trained) }"),
+        ("forbid", "when { principal.vip || principal.clearance < 1 || resource has region }"),
+    ],
+)
+def test_missing_claim_would_narrow(effect, clause):
+    text = (
+        f'@id("tested") @reason("r") @owner("o") {effect} (principal, action == Pointsman::Action::"search", resource) {clause};'
+    )
+    assert not faults_of(text, identity__yaml=CLAIM_NOT_REQUIRED)
+
+
+def test_every_issuer_must_require_the_claim():
+    other = world.IDENTITY.split("issuers:\n")[1].replace("  corp:", "  other:").replace("issuer.example", "other.example")
+    text = policy("principal has trained && principal.trained", effect="forbid")
+    assert not faults_of(text, identity__yaml=world.IDENTITY + other)
+    loose = other.replace("trained: { path: trained, required: true }", "trained: trained")
+    assert "`other`" in refused("policy_claim_not_required", text, identity__yaml=world.IDENTITY + loose).message
+
+
+@pytest.mark.parametrize("group", ["corp:x ", " corp:x", "corp: x", "x", "corp:", "other:x", ":x", "", "Corp:x"])
+@pytest.mark.parametrize(
+    "scope_or_clause",
+    [
+        "when {{ principal.groups.contains({group}) }}",
+        'unless {{ resource.groups.containsAny(["corp:a", {group}]) }}',
+        "when {{ principal in Pointsman::Group::{group} }}",
+    ],
+)
+def test_a_forbid_that_names_a_group_that_nobody_can_have(group, scope_or_clause):
+    clause = scope_or_clause.format(group=json.dumps(group))
+    head = '@id("tested") @reason("r") @owner("o")\n{} (principal, action == Pointsman::Action::"search", resource) {};'
+    fault = refused("policy_group_unknown", head.format("forbid", clause))
+    assert (fault.policy_id, fault.file, fault.line) == ("tested", "documents.cedar", 1)
+    assert "corp" in fault.hint
+    assert "policy_group_unknown" not in [fault.code for fault in faults_of(head.format("permit", clause))]
+
+
+@pytest.mark.parametrize("effect", ["permit", "forbid"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'principal.groups.contains("corp:cafe\u0301")',
+        'principal in Pointsman::Group::"corp:cafe\u0301"',
+        'resource has region && resource.region == "Cafe\u0301"',
+        '["x", "Cafe\u0301"].contains(resource.title)',
+        'resource.title like "*Cafe\u0301*"',
+    ],
+)
+def test_literal_that_is_not_nfc(condition, effect):
+    """Claims and labels are in NFC: the literal would equal none of them, and the forbid never fire."""
+    text = policy(condition, effect=effect)
+    fault = refused("policy_fragment", text)
+    assert "NFC" in fault.message
+    assert unicodedata.is_normalized("NFC", fault.hint)
+    assert not faults_of(unicodedata.normalize("NFC", text))
+
+
+def test_a_wildcard_parts_what_would_combine():
+    assert not faults_of(policy('resource.title like "e*\u0301"'))
+
+
+def test_group_of_an_envelope_with_blanks():
+    refused("policy_format", sources__yaml=world.SOURCES_YAML.replace('"corp:a", "corp:b"', '"corp:a", "corp:b "', 1))
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -147,3 +148,12 @@ def test_any_claims_map_or_are_refused(changes):
     grants = POLICIES.grants(principal, world.NOW)
     assert all(POLICIES.sources[grant.source].tenant == principal.tenant for grant in grants.search)
     assert all(group.startswith("corp:") for group in principal.groups)
+
+
+@pytest.mark.parametrize("exp", [1_781_481_600_000, 253_402_300_800, 2**63, 1e300, float("inf"), float("-inf"), float("nan")])
+def test_expiry_that_no_calendar_can_show(exp):
+    """F17: milliseconds are thousands of years ahead; whatever prints the expiry would break."""
+    with pytest.raises(Refused) as caught:
+        to_principal(exp=exp)
+    assert caught.value.code == "claims_malformed"
+    assert datetime.fromtimestamp(to_principal(exp=253_402_300_799).expires_at_s, UTC).year == 9999
