@@ -733,7 +733,7 @@ class SqliteDocuments:
             return 0
         with self._write(tenant, generation, None) as con:
             lids: dict[tuple[str, int], int] = {}
-            moved: list[tuple[int, int]] = []
+            moved: dict[int, list[int]] = {}
             held = "SELECT d.id, d.did, d.source, d.lid FROM json_each(?) j CROSS JOIN document d ON d.id = j.value"
             rows: list[Any] = con.execute(held, (json.dumps(list(labels)),)).fetchall()
             for document_id, did, source, old in rows:
@@ -741,10 +741,13 @@ class SqliteDocuments:
                 if filed not in lids:
                     lids[filed] = _lid(con, source, labels[document_id], entity)
                 if lids[filed] != old:
-                    moved.append((lids[filed], did))
-            con.executemany("UPDATE document SET lid = ?1 WHERE did = ?2", moved)
-            con.executemany("UPDATE cn SET lid = ?1 WHERE rid IN (SELECT rid FROM chunk WHERE did = ?2)", moved)
-        return len(moved)
+                    moved.setdefault(lids[filed], []).append(did)
+            these = "(SELECT value FROM json_each(?2))"
+            for lid, dids in moved.items():
+                con.execute(f"UPDATE document SET lid = ?1 WHERE did IN {these}", (lid, json.dumps(dids)))
+                chunks = f"SELECT rid FROM chunk WHERE did IN {these}"
+                con.execute(f"UPDATE cn SET lid = ?1 WHERE rid IN ({chunks})", (lid, json.dumps(dids)))
+        return sum(len(dids) for dids in moved.values())
 
     def delete(self, tenant: str, document_ids: Sequence[str], *, generation: str | None = None) -> int:
         if self._path(tenant, generation) is None:

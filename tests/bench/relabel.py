@@ -1,11 +1,12 @@
 """A label change of 1,000 documents over the bare update transaction, with detection (listing, rules) apart.
 
-The product records every change in the ledger in one commit, relabels the store and writes the manifest. By hand: the same
-UPDATE statements, durable, on a copy of the store.
+The product records every change in the ledger in one commit, relabels the store and writes the manifest. By hand: two UPDATE
+statements a document, in one durable transaction on a copy of the store.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,17 @@ class _Changes:
 
 
 def _updates(statements: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    return [call for call in statements if call[0].lstrip().upper().startswith(("UPDATE DOCUMENT", "UPDATE CN"))]
+    """What the product moves in sets, document by document, as one would write it by hand."""
+    moved = [bound for sql, bound in statements if sql.lstrip().upper().startswith("UPDATE DOCUMENT")]
+    return [
+        (sql, (lid, did))
+        for lid, dids in moved
+        for did in json.loads(dids)
+        for sql in (
+            "UPDATE document SET lid = ?1 WHERE did = ?2",
+            "UPDATE cn SET lid = ?1 WHERE rid IN (SELECT rid FROM chunk WHERE did = ?2)",
+        )
+    ]
 
 
 class _Bare:
@@ -100,9 +111,9 @@ class _Bare:
         with sqlite3.connect(path) as old:
             old.execute("VACUUM INTO ?", (str(copy),))
         self._con = apsw.Connection(str(copy))
-        self._con.execute(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON; PRAGMA cache_size = -65536"
-        )
+        # One by one: a statement behind one that returns a row would not be run.
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "cache_size = -65536"):
+            self._con.execute(f"PRAGMA {setting}").fetchall()
         self._calls = calls
 
     def apply(self, at: int) -> None:
