@@ -312,13 +312,13 @@ class Router:
         return verify_index(self.jobs(), self.workshop)
 
     def index_forget(self, document_id: str) -> Forgotten:
-        """Erase a document from every generation and keep its content out."""
-        from router.ingest.reconcile import forget_document
+        """Erase a document from every generation and keep its content out; also where its source is not declared any more."""
+        from router.ingest.reconcile import forget_everywhere
 
-        source = self.policies.current().sources.get(document_id.partition("/")[0])
-        if source is None:
-            raise UsageError("document_unknown", f"there is no document `{document_id}`", "its id begins with the source's name")
-        return forget_document(source, document_id, self.workshop)
+        def documents(source: Source) -> Any:
+            return self._documents(source) if source.name in self.settings.sources else None
+
+        return forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
 
     @property
     def workshop(self) -> Workshop:

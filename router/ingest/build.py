@@ -7,6 +7,8 @@ INVARIANT: a label change is recorded before the store shows it, so no crash lea
 record repeats (tests/unit/test_ingest_build.py::test_record_comes_before_the_store).
 INVARIANT: a document that is gone, cannot be read or has no valid labels is not in the store after the run
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: a run over all sources leaves no text of a tenant whose last source was withdrawn
+(tests/unit/test_ingest_build.py::test_a_tenant_without_sources_is_cleared).
 INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
 (tests/unit/test_ingest_build.py::test_crash_anywhere).
 INVARIANT: a full build is seen whole or not at all (tests/unit/test_ingest_build.py::test_full_is_atomic).
@@ -46,7 +48,7 @@ def index_sources(
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
-    sources.yaml) also removes what belongs to no declared source any more. `full` builds everything anew beside
+    sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too. `full` builds everything anew beside
     the current generation and shows it at the end; there a failing source ends the run."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
     reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
@@ -57,6 +59,8 @@ def index_sources(
             for tenant in dict.fromkeys(job.source.tenant for job in jobs):
                 its = [(job, report) for job, report in pairs if job.source.tenant == tenant]
                 _Tenant(tenant, workshop, run_id, full=full, dry_run=dry_run, progress=progress).index(its, declared)
+            if declared is not None:
+                reports += _clear_strangers({job.source.tenant for job in jobs}, workshop, dry_run=dry_run)
             outcome = "failed" if any(report.error for report in reports) else "done"
         except Exception:
             outcome = "failed"
@@ -66,6 +70,29 @@ def index_sources(
                 with contextlib.suppress(SourceError):
                     workshop.manifest.note_run(_run(run_id, began_us, workshop.now_us(), outcome, reports))
     return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
+
+
+def _clear_strangers(tenants: set[str], workshop: Workshop, *, dry_run: bool) -> list[SourceReport]:
+    """Erase what is held for tenants of whom no source speaks any more: from every generation, since no run comes back to it."""
+    store, manifest = workshop.store, workshop.manifest
+    reports: list[SourceReport] = []
+    for tenant in sorted(set(store.tenants()) - tenants):
+        held = list(store.documents(tenant))
+        report = {info.source: SourceReport(info.source, tenant) for info in held}
+        for info in held:
+            report[info.source].removed += 1
+        reports += report.values()
+        if dry_run:
+            continue
+        rows = [row for name in manifest.generations(tenant) for row in manifest.rows(tenant, name)]
+        if held:
+            workshop.record(
+                tenant, [LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in held]
+            )
+        if held or rows:
+            store.forget(tenant, sorted({info.document_id for info in held} | {row.document_id for row in rows}))
+            manifest.keep(tenant, [])
+    return reports
 
 
 def _run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports: Sequence[SourceReport]) -> IndexRun:

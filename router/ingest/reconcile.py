@@ -2,24 +2,25 @@
 
 `verify` asks the survey that a run acts on, so what it calls wrong is exactly what the next run would mend.
 
-INVARIANT: a forgotten document is in no generation, and the same content is not indexed again under any name of its source
-(tests/unit/test_ingest_build.py::test_forget).
+INVARIANT: a forgotten document is in no generation of any tenant, and neither the content that was indexed nor the one that
+stands in the source is indexed again under any name of it (tests/unit/test_ingest_build.py::test_forget,
+::test_forget_what_was_edited_since, ::test_forget_every_version, ::test_forget_where_no_source_speaks).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from router.domain import Entry, IndexRun, LabelChange, ManifestRow, Source
-from router.errors import SourceError, UsageError
+from router.errors import PointsmanError, SourceError, UsageError
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Unlabelled
 from router.ingest.survey import Labeller, Survey, survey_source
 from router.ingest.workshop import PIPELINE, SourceJob, Workshop
-from router.ports import DocStore, DocumentInfo, Manifest
+from router.ports import DocStore, DocumentInfo, DocumentSource, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ def _status(source: Source, store: DocStore, manifest: Manifest) -> SourceStatus
 
 
 def verify_index(jobs: Sequence[SourceJob], workshop: Workshop) -> list[Finding]:
-    """Everything that the next run would change, and the stores' own faults. Changes nothing. Raises `SourceError`."""
-    findings: list[Finding] = []
+    """Everything that the next run over all sources, which `jobs` are, would change, and the stores' own faults. Changes
+    nothing. Raises `SourceError`."""
+    findings = [finding for tenant in workshop.store.tenants() for finding in _undeclared(tenant, jobs, workshop)]
     for tenant in dict.fromkeys(job.source.tenant for job in jobs):
         findings += [Finding(tenant, "", "", "store_fault", fault) for fault in workshop.store.verify(tenant)]
         generation = workshop.store.generation(tenant) or ""
@@ -103,6 +105,16 @@ def verify_index(jobs: Sequence[SourceJob], workshop: Workshop) -> list[Finding]
                 rows = workshop.manifest.rows(tenant, generation, source=job.source.name) if generation else []
                 findings += _source_findings(job, workshop, generation, rows, held.get(job.source.name, {}))
     return findings
+
+
+def _undeclared(tenant: str, jobs: Sequence[SourceJob], workshop: Workshop) -> Iterator[Finding]:
+    """What no declared source speaks for."""
+    names = {job.source.name for job in jobs if job.source.tenant == tenant}
+    for info in workshop.store.documents(tenant) if workshop.store.generation(tenant) else ():
+        if info.source not in names:
+            yield Finding(
+                tenant, info.source, info.document_id, "should_not_be_indexed", "its source is not declared for this tenant"
+            )
 
 
 def _source_findings(
@@ -192,8 +204,9 @@ def _has_changed(job: SourceJob, entry: Entry, row: ManifestRow) -> bool:
 # --- forget -----------------------------------------------------------------------------------------------------------
 
 
-def forget_document(source: Source, document_id: str, workshop: Workshop) -> Forgotten:
-    """Erase a document, and others of its source with the same bytes, from all generations, and keep the content out.
+def forget_document(source: Source, document_id: str, workshop: Workshop, documents: DocumentSource | None = None) -> Forgotten:
+    """Erase a document, and others of its source with the same bytes, from all generations, and keep the content out: the
+    bytes that were indexed, and those that `documents` holds under its key now.
 
     The tombstone comes first: a crash later leaves a document that the next run removes. Raises `UsageError` when
     neither manifest nor store knows the document.
@@ -203,14 +216,13 @@ def forget_document(source: Source, document_id: str, workshop: Workshop) -> For
         rows = [
             row for name in manifest.generations(source.tenant) for row in manifest.rows(source.tenant, name, source=source.name)
         ]
-        hashes = sorted({row.content_hash for row in rows if row.document_id == document_id and row.content_hash})
-        same = [row for row in rows if row.document_id == document_id or row.content_hash in hashes]
         held = {info.document_id: info for info in store.documents(source.tenant)} if store.generation(source.tenant) else {}
-        ids = sorted({row.document_id for row in same} | ({document_id} & held.keys()))
-        if not ids:
-            raise UsageError(
-                "document_unknown", f"there is no document `{document_id}`", "`pointsman index status` shows the sources"
-            )
+        if document_id not in held and all(row.document_id != document_id for row in rows):
+            raise _unknown(document_id)
+        known = {row.content_hash for row in rows if row.document_id == document_id and row.content_hash}
+        hashes = sorted(known | _hash_now(documents, document_id.removeprefix(f"{source.name}/")))
+        same = [row for row in rows if row.document_id == document_id or row.content_hash in hashes]
+        ids = sorted({document_id, *(row.document_id for row in same)})
         for content_hash in hashes:
             manifest.bury(source.tenant, source.name, content_hash, at_us=workshop.now_us())
         changes = [LabelChange(source.name, name, held[name].label_digest, None, "forgotten") for name in ids if name in held]
@@ -221,18 +233,53 @@ def forget_document(source: Source, document_id: str, workshop: Workshop) -> For
     return Forgotten(tuple(ids), generations, tuple(hashes))
 
 
+def forget_everywhere(
+    sources: Mapping[str, Source], document_id: str, workshop: Workshop, documents: Callable[[Source], DocumentSource | None]
+) -> Forgotten:
+    """The same in every tenant that holds it, also where its source was withdrawn or moved to another tenant. `documents`
+    opens a declared source, or gives None where that cannot be done."""
+    name = document_id.partition("/")[0]
+    declared = sources.get(name)
+    stores = [Source(name, tenant, "", frozenset(), 0, "", "") for tenant in workshop.store.tenants()]
+    others = [source for source in stores if declared is None or source.tenant != declared.tenant]
+    now = documents(declared) if declared is not None else None
+    found: list[Forgotten] = []
+    for source in ([declared] if declared is not None else []) + others:
+        try:
+            found.append(forget_document(source, document_id, workshop, now))
+        except UsageError as error:
+            if error.code != "document_unknown":
+                raise
+    if not found:
+        raise _unknown(document_id)
+    hashes = sorted({content_hash for item in found for content_hash in item.content_hashes})
+    if declared is not None:
+        for content_hash in hashes:
+            workshop.manifest.bury(declared.tenant, name, content_hash, at_us=workshop.now_us())
+    return Forgotten(
+        tuple(sorted({name for item in found for name in item.documents})),
+        sum(item.generations for item in found),
+        tuple(hashes),
+    )
+
+
+def _unknown(document_id: str) -> UsageError:
+    return UsageError("document_unknown", f"there is no document `{document_id}`", "`pointsman index status` shows the sources")
+
+
+def _hash_now(documents: DocumentSource | None, key: str) -> set[str]:
+    """Of the bytes that stand in the source, which may have changed since the last run; none where it cannot be read."""
+    if documents is None:
+        return set()
+    try:
+        entry = next((item for item in documents.entries() if isinstance(item, Entry) and item.key == key), None)
+        return {hashlib.sha256(documents.read(entry).data).hexdigest()} if entry is not None else set()
+    except PointsmanError:  # erasing must not wait for a source to be mended
+        return set()
+
+
 def _forgotten_row(row: ManifestRow) -> ManifestRow:
     return replace(
         row, state="forgotten", reason="forgotten", detail="it was forgotten by `index forget`", chunks=0, label_digest="",
         narrowing="{}", version=None,
     )  # fmt: skip
-
-
-def source_of(document_id: str, sources: Iterable[Source]) -> Source:
-    """The declared source a document id begins with."""
-    for source in sources:
-        if document_id.startswith(f"{source.name}/"):
-            return source
-    raise UsageError(
-        "document_unknown", f"no declared source holds `{document_id}`", "a document's id is its source, a slash and its key"
-    )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connectors.folder import Folder
 from connectors.manifest import open_manifest
-from router.domain import Embedded, LabelChange, ModelCard, Purpose, label_digest
-from router.errors import LedgerError, PointsmanError, SourceError, UsageError
+from router.domain import Embedded, LabelChange, ModelCard, Purpose, Source, label_digest
+from router.errors import LedgerError, SourceError, UsageError
 from router.ingest import build
-from router.ingest.reconcile import forget_document, index_status, source_of, verify_index
+from router.ingest.reconcile import forget_document, forget_everywhere, index_status, verify_index
+from router.ingest.workshop import SourceJob
 from tests.ingest_world import RULES, TENANT, World, embedder
 
 HR_ONLY = RULES + "  - { match: 'hr/**', groups: [corp:hr], sensitivity: confidential }\n"
@@ -169,9 +173,6 @@ def test_a_broken_labels_file_changes_nothing(world: World) -> None:
 
 
 def test_other_sources_go_on(world: World) -> None:
-    from connectors.folder import Folder
-    from router.domain import Source
-    from router.ingest.workshop import SourceJob
 
     broken = SourceJob(Source("broken", TENANT, "folder", frozenset(), 0, "", ""), Folder(world.root / "nowhere"))
     report = build.index_sources([broken, *world.jobs()], world.workshop())
@@ -181,17 +182,102 @@ def test_other_sources_go_on(world: World) -> None:
 
 def test_undeclared_sources_are_removed(world: World) -> None:
     world.index()
-    build.index_sources([], world.workshop(), declared=frozenset())
-    assert world.ids() == ["a.md", "hr/b.txt"]  # no job of this tenant: nothing is known about it
-    from connectors.folder import Folder
-    from router.domain import Source
-    from router.ingest.workshop import SourceJob
+    build.index_sources([], world.workshop())
+    assert world.ids() == ["a.md", "hr/b.txt"]  # not a run over all sources
 
     (world.root / "other").mkdir()
     other = SourceJob(Source("other", TENANT, "folder", frozenset(), 0, "", ""), Folder(world.root / "other"))
     build.index_sources([other], world.workshop(), declared=frozenset({"other"}))
     assert world.ids() == []
     assert {change.cause for change in world.changes[2:]} == {"gone"}
+
+
+def stored_bytes(world: World) -> bytes:
+    return b"".join(path.read_bytes() for path in world.root.glob("store/**/*") if path.is_file())
+
+
+def second_tenant(world: World) -> SourceJob:
+    """Two generations of a document in another tenant's partition."""
+    other = SourceJob(Source("other", "contoso", "folder", world.source.groups, 1, "", ""), Folder(world.root / "other"))
+    other_docs = world.root / "other"
+    other_docs.mkdir()
+    (other_docs / "labels.yaml").write_text(RULES)
+    (other_docs / "x.md").write_text("# X\n\nThe word is quizzaciously.\n")
+    world.record = lambda tenant, changes: world.changes.extend(changes)  # type: ignore[method-assign]
+    build.index_sources([*world.jobs(), other], world.workshop())
+    build.index_sources([other], world.workshop(), full=True)
+    assert world.store.tenants() == ["contoso", TENANT]
+    assert b"quizzaciously" in stored_bytes(world)
+    return other
+
+
+def test_a_tenant_without_sources_is_cleared(world: World) -> None:
+    """Its last source was withdrawn or moved: nothing of its text is left, and that is on record."""
+    second_tenant(world)
+    assert [
+        (finding.tenant, finding.source, finding.document_id, finding.kind)
+        for finding in verify_index(world.jobs(), world.workshop())
+    ] == [("contoso", "other", "other/x.md", "should_not_be_indexed")]
+    dry = build.index_sources(world.jobs(), world.workshop(), declared=frozenset({"docs"}), dry_run=True)
+    assert [(item.source, item.tenant, item.removed) for item in dry.sources] == [("docs", TENANT, 0), ("other", "contoso", 1)]
+    assert b"quizzaciously" in stored_bytes(world)
+    report = build.index_sources(world.jobs(), world.workshop(), declared=frozenset({"docs"}))
+    assert [(item.source, item.tenant, item.removed) for item in report.sources] == [("docs", TENANT, 0), ("other", "contoso", 1)]
+    assert b"quizzaciously" not in stored_bytes(world)
+    assert world.manifest.generations("contoso") == []
+    assert (world.changes[-1].document_id, world.changes[-1].new, world.changes[-1].cause) == ("other/x.md", None, "gone")
+    assert verify_index(world.jobs(), world.workshop()) == []
+    again = build.index_sources(world.jobs(), world.workshop(), declared=frozenset({"docs"}))
+    assert [item.source for item in again.sources] == ["docs"]
+    assert world.ids() == ["a.md", "hr/b.txt"]
+
+
+def test_no_declared_source_at_all(world: World) -> None:
+    world.index()
+    build.index_sources([], world.workshop(), declared=frozenset())
+    assert world.ids() == []
+    assert b"Thirty days" not in stored_bytes(world)
+
+
+def test_store_files_are_for_their_owner(world: World) -> None:
+    before = os.umask(0)
+    try:
+        world.index()
+        second = SourceJob(Source("second", TENANT, "folder", world.source.groups, 1, "", ""), Folder(world.docs))
+        build.index_sources([second], world.workshop(), full=True)  # a copy of the generation before
+        (partition,) = (world.root / "store").iterdir()
+        modes = {path.name: path.stat().st_mode & 0o777 for path in partition.iterdir()}
+        assert {"current", "g-000001.sqlite", "g-000002.sqlite"} <= modes.keys()
+        assert set(modes.values()) == {0o600}
+        (partition / "g-000002.sqlite").chmod(0o644)  # of an older version
+        (world.docs / "a.md").unlink()
+        build.index_sources([second], world.workshop())
+        assert (partition / "g-000002.sqlite").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_full_build_over_a_damaged_store(world: World) -> None:
+    """A build of all that there is needs nothing of the old file; one of a part needs the rest of it, and says so."""
+    world.index()
+    shown = {change.document_id: change.new for change in world.changes}
+    (partition,) = (world.root / "store").iterdir()
+    (partition / f"{world.store.generation(TENANT)}.sqlite").write_bytes(b"overwritten " * 5_000)
+    world.store.close()
+    with pytest.raises(SourceError, match="store_corrupt"):
+        world.index()
+    other = SourceJob(Source("other", TENANT, "folder", world.source.groups, 1, "", ""), Folder(world.docs))
+    with pytest.raises(SourceError, match="store_corrupt"):
+        build.index_sources([other], world.workshop(), full=True)
+    (world.docs / "a.md").unlink()
+    world.changes.clear()
+    report = build.index_sources(world.jobs(), world.workshop(), full=True, declared=frozenset({"docs"}))
+    assert figures(report.sources[0]) == (1, 0, 0, 0)
+    assert world.ids() == ["hr/b.txt"]
+    assert [(change.document_id, change.old, change.new) for change in world.changes] == [
+        ("docs/a.md", shown["docs/a.md"], None)  # what the manifest says was shown is gone on record
+    ]
+    assert verify_index(world.jobs(), world.workshop()) == []
 
 
 def test_dry_run_changes_nothing(world: World) -> None:
@@ -392,9 +478,6 @@ def test_full_is_atomic(tmp_path: Path) -> None:
 
 
 def test_full_of_one_source_keeps_the_others(world: World) -> None:
-    from connectors.folder import Folder
-    from router.domain import Source
-    from router.ingest.workshop import SourceJob
 
     other = World(world.root / "second")
     other.write("labels.yaml", RULES)
@@ -495,6 +578,59 @@ def test_forget(world: World) -> None:
     assert world.index().indexed == 1
 
 
+def test_forget_every_version(world: World) -> None:
+    """Each generation may hold another version; none of them comes back."""
+    first, second = "# A\n\nThe first quizzaciously.\n", "# A\n\nThe second quizzaciously.\n"
+    world.write("a.md", first)
+    world.index()
+    world.index(full=True)
+    world.write("a.md", second, old=False)
+    world.index()
+    forgotten = forget_document(world.source, "docs/a.md", world.workshop(), Folder(world.docs))
+    assert forgotten.content_hashes == tuple(sorted(hashlib.sha256(text.encode()).hexdigest() for text in (first, second)))
+    for text in (second, first):
+        world.write("a.md", text, old=False)
+        for full in (False, True):
+            world.index(full=full)
+            assert world.ids() == ["hr/b.txt"]
+    assert b"quizzaciously" not in stored_bytes(world)
+
+
+def test_forget_what_was_edited_since(world: World) -> None:
+    """The file was changed after the last run: what stands there now is kept out, too."""
+    world.index()
+    world.write("a.md", "# Leave\n\nThirty days a year. \n", old=False)
+    forget_document(world.source, "docs/a.md", world.workshop(), Folder(world.docs))
+    for full in (False, True):
+        assert {note.reason for note in world.index(full=full).notes} == {"forgotten"}
+        assert world.ids() == ["hr/b.txt"]
+    (world.docs / "hr/b.txt").unlink()
+    forget_document(world.source, "docs/hr/b.txt", world.workshop(), Folder(world.docs))  # nothing stands there any more
+    forget_document(world.source, "docs/a.md", world.workshop(), Folder(world.root / "nowhere"))  # a source that is away
+    assert world.ids() == []
+
+
+def test_forget_where_no_source_speaks(world: World) -> None:
+    """The source was withdrawn, or it is another tenant's by now."""
+    other = second_tenant(world)
+    asked: list[str] = []
+
+    def documents(source: Source) -> Folder:
+        asked.append(source.name)
+        return Folder(world.docs)
+
+    moved = Source("other", TENANT, "folder", world.source.groups, 1, "", "")
+    for declared in ({"docs": world.source}, {"docs": world.source, "other": moved}):
+        forgotten = forget_everywhere(declared, "other/x.md", world.workshop(), documents)
+        assert (forgotten.documents, len(forgotten.content_hashes)) == (("other/x.md",), 1)
+        assert b"quizzaciously" not in stored_bytes(world)
+        build.index_sources([other], world.workshop(), full=True)
+        assert list(world.store.documents("contoso")) == []
+    assert len(world.manifest.buried(TENANT, "other")) == 1  # nor comes it back in the tenant that it moved to
+    assert forget_everywhere({"docs": world.source}, "docs/a.md", world.workshop(), documents).generations == 1
+    assert asked == ["other", "docs"]
+
+
 def test_forget_survives_a_crash(tmp_path: Path) -> None:
     for at, after in itertools.product(range(1, 4), (False, True)):
         world = start(tmp_path / f"{at}-{after}")
@@ -513,6 +649,6 @@ def test_forget_unknown(world: World) -> None:
     world.index()
     with pytest.raises(UsageError, match="document_unknown"):
         forget_document(world.source, "docs/never.md", world.workshop())
-    assert source_of("docs/x/y.md", [world.source]) == world.source
-    with pytest.raises(PointsmanError, match="document_unknown"):
-        source_of("elsewhere/x", [world.source])
+    for document_id in ("docs/never.md", "elsewhere/x", "x"):
+        with pytest.raises(UsageError, match="document_unknown"):
+            forget_everywhere({"docs": world.source}, document_id, world.workshop(), lambda _: Folder(world.docs))
