@@ -4,6 +4,7 @@ strict     reading with file and line            folder     YAML files, bytes, v
 schema     entity types                          fragment   what a policy may say
 load       the folder as one `PolicySet`         residual   Cedar's open ends to filters
 decide     grants, recheck, audit, disclosure    live       the current version, reloaded when its bytes change
+bound      how large a filter can get
 """
 
 from router.policy.decide import PolicySet, Statement, Verdict, to_day_ms

@@ -292,13 +292,30 @@ def sources_named(policy: Node) -> set[str]:
 def groups_named(policy: Node) -> set[str]:
     """Every group the policy names, as an entity or as a literal beside `groups`."""
     found = {entity["id"] for entity in _all_entities(policy) if entity["type"] == GROUP}
-    for node in _walk(policy["conditions"]):
+    for node in walk(policy["conditions"]):
         for op in _SETS:
             if op in node and any(
                 _is_groups(node[op][side], variable) for side in ("left", "right") for variable in ("principal", "resource")
             ):
-                found |= {value["Value"] for value in _walk(node[op]) if isinstance(value.get("Value"), str)}
+                found |= {value["Value"] for value in walk(node[op]) if isinstance(value.get("Value"), str)}
     return found
+
+
+def providers_named(policy: Node) -> set[str]:
+    """Every provider the policy names."""
+    return {entity["id"] for entity in _all_entities(policy) if entity["type"] == PROVIDER}
+
+
+def actions_named(policy: Node) -> set[str]:
+    """The actions the policy is for; empty where it is for all."""
+    return {entity["id"] for entity in _entities(policy["action"])}
+
+
+def is_unconditional(policy: Node) -> bool:
+    """Whether nothing in the policy depends on who asks or on what is asked for."""
+    if policy["principal"]["op"] != "All" or policy["resource"]["op"] != "All":
+        return False
+    return not any(node.get("Var") in ("principal", "resource") for node in walk(policy["conditions"]))
 
 
 def claims_that_must_be_there(policy: Node, optional: Collection[str]) -> set[str]:
@@ -344,13 +361,13 @@ def _is_groups(node: Node, variable: str) -> bool:
 def _all_entities(policy: Node) -> Iterator[Node]:
     for part in ("principal", "resource"):
         yield from _entities(policy[part])
-    for node in _walk(policy["conditions"]):
+    for node in walk(policy["conditions"]):
         value = node.get("Value")
         if isinstance(value, Mapping) and "__entity" in value:
             yield value["__entity"]
 
 
-def _walk(node: Any) -> Iterator[Node]:
+def walk(node: Any) -> Iterator[Node]:
     """Every mapping inside a JSON value, itself included."""
     stack = [node]
     while stack:

@@ -19,6 +19,8 @@ FILE = "schema.cedarschema"
 NAMESPACE = "Pointsman"
 WALLED = ("search", "query", "read_column", "read_masked", "filter_raw", "audit", "explain_own")
 ACTIONS = (*WALLED, "disclose")
+PROVIDERS = ("cohere", "claude", "openai_compatible")
+"""The providers that Pointsman can be configured to send text to."""
 
 _PARENTS = {"User": "Group", "Service": "Group", "Document": "Source"}
 _TYPES = ("User", "Group", "Service", "Source", "Document", "Column", "Provider", "Decision")

@@ -6,12 +6,18 @@ INVARIANT: a folder without an error here loads, and one that loads has no error
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from router.policy import Fault, PolicySet, fragment, inspect_folder
+from router.errors import Refused
+from router.filters import MAX_NODES
+from router.policy import Fault, PolicySet, Statement, fragment, inspect_folder
+from router.policy.bound import bound_filter
+from router.policy.folder import is_group, spell_group
+from router.policy.schema import PROVIDERS
+from router.policy.strict import nearest
+from router.review.cases import map_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,15 @@ def check_policies(folder: Path) -> list[Finding]:
     policies, faults = inspect_folder(folder)
     findings = [_of_fault(fault) for fault in faults]
     if policies is not None:
-        findings += [*_misnamed_groups(policies), *_missing_keys(policies, folder), *_idle_sources(policies)]
+        findings += [
+            *_misnamed_groups(policies),
+            *_unknown_groups(policies),
+            *_unknown_providers(policies),
+            *_open_permits(policies),
+            *_missing_keys(policies, folder),
+            *_idle_sources(policies),
+            *_large_filters(policies),
+        ]
     return findings
 
 
@@ -49,17 +63,86 @@ def _of_fault(fault: Fault) -> Finding:
     return Finding("error", fault.file, fault.line, fault.policy_id, fault.message, fault.hint)
 
 
+def _warn(statement: Statement, message: str, hint: str) -> Finding:
+    return Finding("warning", statement.file, statement.line, statement.policy_id, message, hint)
+
+
 def _misnamed_groups(policies: PolicySet) -> list[Finding]:
-    """A group written without its issuer's alias never matches: a forbid that names it would never fire."""
+    """A group written so that no issuer can give it. In a permit it opens nothing; in a forbid the folder does not load."""
+    return [
+        _warn(
+            statement,
+            f"`{statement.policy_id}` names the group `{group}`, which no issuer can give anybody",
+            spell_group(policies.issuers),
+        )
+        for statement in policies.statements
+        for group in sorted(fragment.groups_named(statement.body))
+        if not is_group(group, policies.issuers)
+    ]
+
+
+def _unknown_groups(policies: PolicySet) -> list[Finding]:
+    """A group that an issuer could give, and that stands nowhere else in the folder: mostly one that is misspelt."""
+    known = set[str]().union(*(source.groups for source in policies.sources.values()), *_groups_of_people(policies))
+    return [
+        _warn(
+            statement,
+            f"`{statement.policy_id}` names the group `{group}`, which no source permits and nobody in people.yaml has",
+            nearest(group, known),
+        )
+        for statement in policies.statements
+        for group in sorted(fragment.groups_named(statement.body) - known)
+        if is_group(group, policies.issuers)
+    ]
+
+
+def _groups_of_people(policies: PolicySet) -> list[frozenset[str]]:
+    found = []
+    for name in policies.people:
+        try:
+            found.append(map_person(name, policies).groups)
+        except Refused:  # some people stand there because their token is refused
+            continue
+    return found
+
+
+def _unknown_providers(policies: PolicySet) -> list[Finding]:
+    return [
+        _warn(
+            statement,
+            f"`{statement.policy_id}` names the provider `{provider}`, which Pointsman does not know",
+            nearest(provider, PROVIDERS),
+        )
+        for statement in policies.statements
+        for provider in sorted(fragment.providers_named(statement.body) - set(PROVIDERS))
+    ]
+
+
+def _open_permits(policies: PolicySet) -> list[Finding]:
+    """A permit that asks nothing of anybody. `explain_own` is asked of one's own decisions only, so it may be open."""
     findings = []
     for statement in policies.statements:
-        for group in sorted(fragment.groups_named(statement.body)):
-            alias, _, name = group.partition(":")
-            if alias in policies.issuers and name and unicodedata.is_normalized("NFC", group):
-                continue
-            message = f"`{statement.policy_id}` names the group `{group}`, which no issuer can give anybody"
-            hint = f"write issuer-alias:name, in Unicode NFC; aliases: {', '.join(sorted(policies.issuers))}"
-            findings.append(Finding("warning", statement.file, statement.line, statement.policy_id, message, hint))
+        actions = fragment.actions_named(statement.body)
+        if statement.effect == "permit" and actions != {"explain_own"} and fragment.is_unconditional(statement.body):
+            what = ", ".join(sorted(actions)) or "every action"
+            message = f"`{statement.policy_id}` permits {what} to everybody of a tenant, whatever it is asked for"
+            findings.append(_warn(statement, message, "add a condition on the principal or the resource, if that is not meant"))
+    return findings
+
+
+def _large_filters(policies: PolicySet) -> list[Finding]:
+    """Sources times policies can outgrow what a store takes; that can be counted before anybody asks."""
+    bodies = [statement.body for statement in policies.statements]
+    bounds = bound_filter(bodies, policies.sources, policies.document_type)
+    findings = []
+    for tenant, nodes in sorted(bounds.items()):
+        if nodes > MAX_NODES:
+            count = sum(source.tenant == tenant for source in policies.sources.values())
+            message = (
+                f"the filter over the {count} sources of `{tenant}` can have {nodes} parts; one of over {MAX_NODES} is refused"
+            )
+            hint = "let sources share policies and envelopes; whoever has a larger filter gets `policy_too_large`"
+            findings.append(Finding("warning", "sources.yaml", 0, "", message, hint))
     return findings
 
 

@@ -1,14 +1,17 @@
 """The heart: the filter of a grant admits exactly what Cedar in full allows, for every policy in the fragment."""
 
 import json
+from pathlib import Path
 
 import cedarpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.filters import matches
-from router.policy import PolicySet
+from router.filters import matches, walk
+from router.policy import PolicySet, load_policies
+from router.policy.bound import bound_filter
 from router.policy.decide import principal_id
+from router.review.cases import map_person
 from tests import policy_world as world
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -93,3 +96,25 @@ def _one(condition: str) -> PolicySet:
     text = '@id("one") @reason("drawn") @owner("tests")\n'
     text += f'permit (principal, action == Pointsman::Action::"search", resource) when {{ {condition} }};'
     return world.load_files(world.folder_files(text))
+
+
+@SETTINGS
+@given(policies=world.policy_sets(), principal=world.principals())
+def test_no_filter_is_larger_than_the_bound(policies, principal):
+    """Of principals whose sets have at most three elements; what `policies check` warns of is counted from above."""
+    bodies = [statement.body for statement in policies.statements]
+    bound = bound_filter(bodies, policies.sources, policies.document_type, held=3)[principal.tenant]
+    joined = policies.grants(principal, world.NOW).joined
+    assert len(list(walk(joined.filter))) <= bound, world.describe(policies, principal, bound)
+
+
+def test_the_bound_is_near():
+    """Counted from above, and not by much: a folder far from the limit is not warned of."""
+    folder = Path(__file__).parents[2] / "policies"
+    policies = load_policies(folder)
+    bodies = [statement.body for statement in policies.statements]
+    bound = bound_filter(bodies, policies.sources, policies.document_type)
+    for name in ("hugo", "nadia", "bela", "ines"):
+        principal = map_person(name, policies)
+        nodes = len(list(walk(policies.grants(principal, world.NOW).joined.filter)))
+        assert nodes <= bound[principal.tenant] <= 4 * nodes
