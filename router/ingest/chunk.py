@@ -6,6 +6,9 @@ the heading they share; a chunk never crosses a page, slide or sheet, so that it
 
 INVARIANT: every visible character of the blocks stands in some chunk's text or heading path
 (tests/unit/test_ingest_chunk.py::test_no_text_is_lost).
+INVARIANT: no chunk ends with a list marker whose item is elsewhere, none begins with one alone, and a window begins in mid
+sentence only where no better place is near (tests/unit/test_ingest_chunk.py::test_list_markers_stay_with_their_text,
+::test_windows_begin_where_a_reader_would).
 INVARIANT: `embed_text` of a chunk is within the model's limit (tests/unit/test_ingest_chunk.py::test_chunks_fit_the_model).
 """
 
@@ -15,7 +18,7 @@ import itertools
 import os.path
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from router.domain import Chunk, ContentKind, Span
 from router.ingest.blocks import Block, Parsed, clean_title
@@ -29,7 +32,13 @@ LEAST_ROOM_SHARE = 0.5  # title and heading path never take more than the other 
 OVERLAP_TOKENS = 32
 CHARS_PER_TOKEN = 8  # a "word" of a thousand characters is one unknown token; it still has to be read by somebody
 PROGRAMMING = frozenset({"python", "javascript", "typescript", "tsx", "java", "go", "rust", "c", "cpp", "sql"})
+NEAR_SHARE = 0.25  # how much of the room a window gives up to end at a better place
 _SENTENCE = re.compile(r"((?<=[.!?:;])[ \t]+|\n)")
+_MARKER = re.compile(
+    r"\s*(?:[-*+\u2022\u2023\u25aa\u25cf\u2013]|\(?(?:\d{1,3}(?:\.\d{1,3}){0,3}|[A-Za-z]|[ivxlIVXL]{1,6})[.):])\s*"
+)
+_ITEM = re.compile(r"\s*(?:[-*+\u2022\u2023\u25aa\u25cf\u2013]|\(?(?:\d{1,3}(?:\.\d{1,3}){0,3}|[A-Za-z])[.)])\s+\S")
+_ANYWHERE, _LINE, _BREAK = 0, 1, 2  # how good a place it is to begin: in mid line, in mid sentence, at a sentence or item
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,15 @@ class _Piece:
     text: str
     span: Span
     cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A sentence or line of a text that is cut into windows, and how good a place its beginning is to begin."""
+
+    text: str
+    cost: int
+    place: int
 
 
 @dataclass(slots=True)
@@ -218,7 +236,7 @@ class _Splitter:
     def _section_drafts(self, path: tuple[str, ...], body: Sequence[Block]) -> Iterator[_Draft]:
         room = self.room(path)
         draft = _Draft(path)
-        for block in body:
+        for block in _with_markers(body):
             for piece in self._pieces(block, room):
                 turned = draft.pieces and _place(draft.pieces[-1].span) != _place(piece.span)
                 if draft.pieces and (turned or draft.cost + piece.cost > room):
@@ -353,39 +371,43 @@ class _Splitter:
 
     def _windows(self, block: Block, room: int, overlap: int) -> Iterator[_Piece]:
         """Sentences in groups that fit, each group beginning with the end of the one before."""
-        sentences = [(part, self.cost(part)) for part in self._sentences(block.text, room)]
-        group: list[tuple[str, int]] = []
-        fresh = 0
-        for part, cost in sentences:
-            if fresh and sum(c for _, c in group) + cost > room:
-                yield self._window(block, group)
-                kept: list[tuple[str, int]] = []
-                for item in reversed(group):
-                    if sum(c for _, c in kept) + item[1] > min(overlap, room - cost):
-                        break
-                    kept.insert(0, item)
-                group, fresh = kept, 0
-            group.append((part, cost))
-            fresh += 1
-        if fresh:
+        group: list[_Part] = []
+        old = 0  # parts at its beginning that the group before has, too
+        for part in self._sentences(block.text, room):
+            while len(group) > old and sum(item.cost for item in group) + part.cost > room:
+                cut = _best_cut(group, old, part, room)
+                yield self._window(block, group[:cut])
+                rest = group[cut:]
+                spare = room - part.cost - sum(item.cost for item in rest)
+                kept = _overlap(group[:cut], (rest or [part])[0], min(overlap, spare))
+                group, old = [*kept, *rest], len(kept)
+            group.append(part)
+        if len(group) > old:
             yield self._window(block, group)
 
-    def _window(self, block: Block, group: Sequence[tuple[str, int]]) -> _Piece:
-        text = "".join(part for part, _ in group).strip("\n").rstrip()
+    def _window(self, block: Block, group: Sequence[_Part]) -> _Piece:
+        text = "".join(part.text for part in group).strip("\n").rstrip()
         return _Piece(block.kind, text, block.span, self.cost(text))
 
-    def _sentences(self, text: str, room: int) -> Iterator[str]:
-        """Sentences and lines, each with the blank or line end after it."""
-        parts = _SENTENCE.split(text)
-        for sentence, gap in itertools.zip_longest(parts[::2], parts[1::2], fillvalue=""):
+    def _sentences(self, text: str, room: int) -> Iterator[_Part]:
+        """Sentences and lines, each with the blank or line end after it; a list marker stays with what it marks."""
+        place = _BREAK
+        for sentence, gap in _marked(_SENTENCE.split(text)):
             if not sentence.strip():
+                place = _BREAK  # a blank line
                 continue
-            if self.cost(sentence) <= room and len(sentence) < room * CHARS_PER_TOKEN - 2:
-                yield sentence + gap
+            if _ITEM.match(sentence):
+                place = _BREAK
+            cost = self.cost(sentence)
+            if cost <= room and len(sentence) < room * CHARS_PER_TOKEN - 2:
+                yield _Part(sentence + gap, self.cost(sentence + gap), place)
             else:
                 *firsts, last = self._word_groups(sentence, room)
-                yield from (group + " " for group in firsts)
-                yield last + gap
+                for group in firsts:
+                    yield _Part(group + " ", self.cost(group), place)
+                    place = _ANYWHERE
+                yield _Part(last + gap, self.cost(last), place)
+            place = _BREAK if sentence.rstrip().endswith((".", "!", "?", ":", ";")) else _LINE
 
     def _word_groups(self, sentence: str, room: int) -> Iterator[str]:
         group: list[str] = []
@@ -407,6 +429,63 @@ class _Splitter:
                 yield word
             else:
                 yield from (word[at : at + room] for at in range(0, len(word), room))
+
+
+def _marked(parts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(sentence, gap after it) of a text that was split at its gaps; a lone list marker is part of the sentence after it."""
+    marker = ""
+    for sentence, gap in itertools.zip_longest(parts[::2], parts[1::2], fillvalue=""):
+        if _MARKER.fullmatch(sentence) and gap:
+            marker += sentence + gap
+        elif sentence.strip() or not marker:
+            yield marker + sentence, gap
+            marker = ""
+    if marker:
+        yield marker, ""
+
+
+def _best_cut(group: Sequence[_Part], old: int, following: _Part, room: int) -> int:
+    """Index in the group at which the next window begins: its end, or a better place shortly before it."""
+    best, place, spent = len(group), following.place, 0
+    for at in range(len(group) - 1, old, -1):
+        spent += group[at].cost
+        if place == _BREAK or spent > NEAR_SHARE * room or spent + following.cost > room:
+            break
+        if group[at].place > place:
+            best, place = at, group[at].place
+    return best
+
+
+def _overlap(before: Sequence[_Part], following: _Part, room: int) -> list[_Part]:
+    """The last parts of a window, from where a reader could begin; none when the window after them begins better alone."""
+    kept: list[_Part] = []
+    for part in reversed(before):
+        if sum(item.cost for item in kept) + part.cost > room:
+            break
+        kept.insert(0, part)
+    breaks = [at for at, part in enumerate(kept) if part.place == _BREAK]
+    if breaks:
+        return kept[breaks[0] :]
+    return [] if following.place == _BREAK else kept
+
+
+def _with_markers(blocks: Sequence[Block]) -> Iterator[Block]:
+    """A paragraph that is nothing but a list marker begins the paragraph after it (some formats give them apart)."""
+    marker: Block | None = None
+    for block in blocks:
+        if marker is not None:
+            if block.kind == "paragraph" and _place(block.span) == _place(marker.span):
+                span = _joined_span([marker.span, block.span])
+                block = replace(block, text=f"{marker.text.strip()} {block.text}", span=span)  # noqa: PLW2901
+            else:
+                yield marker
+            marker = None
+        if block.kind == "paragraph" and _MARKER.fullmatch(block.text):
+            marker = block
+        else:
+            yield block
+    if marker is not None:
+        yield marker
 
 
 # --- sections, places, kinds ------------------------------------------------------------------------------------------

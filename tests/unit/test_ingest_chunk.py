@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+import textwrap
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +124,48 @@ def test_windows_share_the_end_of_the_one_before() -> None:
     for before, after in itertools.pairwise(made):
         assert after.text.split(".")[0] in before.text
     assert all(chunk.span.lines == (1, 1) for chunk in made)
+
+
+ITEMS = [f"Step {n} turns the part numbered {n * 7} by a hand and a half." for n in range(1, 60)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("\n".join(f"{n}. {item}" for n, item in enumerate(ITEMS, 1)), "a.md"),
+        ("\n".join(f"{n}.\n{item}" for n, item in enumerate(ITEMS, 1)), "a.md"),
+        (" ".join(f"{n}. {item}" for n, item in enumerate(ITEMS, 1)), "a.md"),
+        ("\n\n".join(f"{n}.\n\n{item}" for n, item in enumerate(ITEMS, 1)), "a.md"),
+        ("\n".join(f"  ({n}) {item}" for n, item in zip("abcdefghijklmnopqrstuvwxyz", ITEMS, strict=False)), "a.txt"),
+        ("\n".join(f"- {item}\n  {item}" for item in ITEMS), "a.md"),
+    ],
+)
+def test_list_markers_stay_with_their_text(text: str, name: str) -> None:
+    made = chunks_of((read_markdown if name == "a.md" else read_text)(text), name)
+    assert len(made) > 2
+    for chunk in made:
+        lines = chunk.text.split("\n")
+        assert not re.fullmatch(r"\W*\w{0,2}\W*", lines[-1]), lines[-1]
+        assert re.match(r"\W*(\w{1,2}\W+)?Step", chunk.text), chunk.text[:40]
+        assert chunk.text.endswith("half.")
+    for n, item in enumerate(ITEMS[:26], 1):
+        assert any(item in chunk.text for chunk in made), n
+
+
+def test_windows_begin_where_a_reader_would() -> None:
+    """Lines that are broken in mid sentence: a window begins at a sentence or an item, when one is near."""
+    sentences = [
+        f"Sentence {n} runs over more than one line, as lines of mails and manuals do, and ends here." for n in range(80)
+    ]
+    wrapped = textwrap.fill(" ".join(sentences), 50)
+    for made in (chunks_of(read_markdown(wrapped)), chunks_of(read_text(wrapped), "a.txt")):
+        assert len(made) > 4
+        assert all(chunk.text.startswith("Sentence") for chunk in made[1:])
+    items = "\n".join(textwrap.fill(f"- {sentence} {sentence}", 50, subsequent_indent="  ") for sentence in sentences)
+    made = chunks_of(read_markdown(items))
+    assert all(re.match(r"(- )?Sentence", chunk.text.lstrip()) for chunk in made)
+    endless = " ".join(f"word{n}" for n in range(900)).replace("9 ", "9\n")
+    assert set(" ".join(chunk.text for chunk in chunks_of(read_text(endless), "a.txt")).split()) == set(endless.split())
 
 
 def test_a_title_alone_is_a_chunk() -> None:
