@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -21,10 +22,13 @@ from router.errors import PolicyError, Refused
 from router.filters import Field, Scalar, matches
 from router.identity import LATEST_S, map_claims
 from router.policy import PolicySet, Verdict, load_policies
-from router.policy.strict import Entry, Faults, nearest, top
+from router.policy.strict import Entry, Faults, decode, nearest, read_regular, top
 
 COLUMNS = ["person", "action", "resource", "expected", "decided_by"]
 ACTIONS = ("search", "audit", "explain_own", "disclose")
+_CODE = "cases_malformed"
+_COLUMNS_HINT = f"expected {len(COLUMNS)} columns: {','.join(COLUMNS)}; commas, not semicolons"
+_PEOPLE_HINT = "write people.yaml beside identity.yaml: `people: { ada: { issuer: ..., sub: ada, ... } }`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +140,11 @@ def _decide(action: str, policies: PolicySet, principal: Principal, thing: Thing
 
 
 def load_things(folder: Path, policies: PolicySet) -> dict[str, Thing]:
+    """The things of cases/things.yaml by name; raises `PolicyError` for the first thing wrong."""
     faults = Faults()
     file = "cases/things.yaml"
-    raw = {file: (folder / file).read_bytes()} if (folder / file).is_file() else {}
-    entry = top(raw, file, faults)
+    body = _read(folder / file, file, faults)
+    entry = None if body is None else top({file: body}, file, faults)
     things: dict[str, Thing] = {}
     if entry is not None:
         entry.only(("things",))
@@ -147,6 +152,14 @@ def load_things(folder: Path, policies: PolicySet) -> dict[str, Thing]:
         things = section.children(lambda name, child: _thing(name, child, policies)) if section else {}
     faults.refuse()
     return things
+
+
+def _read(path: Path, file: str, faults: Faults) -> bytes | None:
+    try:
+        return read_regular(path)
+    except OSError as error:
+        faults.add(_CODE, file, 0, f"the file cannot be read ({error.strerror})", "restore it from review")
+        return None
 
 
 def _thing(name: str, entry: Entry, policies: PolicySet) -> Thing | None:
@@ -193,9 +206,12 @@ def _attributes(entry: Entry | None, fields: Mapping[str, Field]) -> dict[str, S
 
 
 def _value(name: str, spec: Field, value: Any) -> Scalar | frozenset[str] | None:
-    """A label as people write it: class names and dates become numbers."""
+    """A label as people write it: class names and dates become numbers, text is in NFC."""
+    if isinstance(value, str):
+        value = unicodedata.normalize("NFC", value)
     if spec.kind == "set":
-        return frozenset(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+        texts = value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+        return None if texts is None else frozenset(unicodedata.normalize("NFC", item) for item in texts)
     if spec.kind == "long" and isinstance(value, str):
         if name in ("sensitivity", "class"):
             return CLASSES.index(value) if value in CLASSES else None
@@ -209,38 +225,64 @@ def _value(name: str, spec: Field, value: Any) -> Scalar | frozenset[str] | None
 
 
 def load_cases(folder: Path, policies: PolicySet, things: Mapping[str, Thing]) -> list[Case]:
+    """Every row of cases/*.csv; raises `PolicyError` that names every row which cannot be read."""
     cases: list[Case] = []
+    faults = Faults()
     for path in sorted((folder / "cases").glob("*.csv")):
         file = f"cases/{path.name}"
-        rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""))
-        for row in rows:
-            if rows.line_num == 1:
-                if row != COLUMNS:
-                    raise _malformed(file, 1, f"the columns are not {','.join(COLUMNS)}")
-            elif row and not row[0].startswith("#"):
-                cases.append(_case(file, rows.line_num, row, policies, things))
+        body = _read(path, file, faults)
+        text = None if body is None else decode({file: body}, file, faults)
+        if text is not None:
+            cases += _rows(file, text, policies, things, faults)
+    if (cases or faults.items) and "people.yaml" not in policies.raw:
+        raise PolicyError(_CODE, "people.yaml: the file is missing, and the cases speak of its people", _PEOPLE_HINT)
+    if faults.items:
+        said = "; ".join(f"{fault.where}: {fault.message}" for fault in faults.items)
+        raise PolicyError(_CODE, said, faults.items[0].hint)
     if not cases:
-        raise _malformed("cases", 0, "there is no case")
+        raise PolicyError(_CODE, "cases: there is no case", _COLUMNS_HINT)
     return cases
 
 
-def _case(file: str, line: int, row: Sequence[str], policies: PolicySet, things: Mapping[str, Thing]) -> Case:
+def _rows(file: str, text: str, policies: PolicySet, things: Mapping[str, Thing], faults: Faults) -> list[Case]:
+    cases: list[Case] = []
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in rows:
+            if rows.line_num == 1:
+                if [cell.strip() for cell in row] != COLUMNS:
+                    faults.add(_CODE, file, 1, f"the first line is not {','.join(COLUMNS)}", _COLUMNS_HINT)
+                    return []
+            elif row and not row[0].startswith("#"):
+                case = Case(file, rows.line_num, *_cells(row), tuple(row[-1].split()))
+                if problem := _problem(case, row, policies, things):
+                    faults.add(_CODE, file, case.line, *problem)
+                else:
+                    cases.append(case)
+    except csv.Error as error:
+        faults.add(_CODE, file, rows.line_num, str(error), _COLUMNS_HINT)
+    return cases
+
+
+def _cells(row: Sequence[str]) -> tuple[str, str, str, str]:
+    """The first four cells; a row of another length is the problem of `_problem`."""
+    first, second, third, fourth = [*(cell.strip() for cell in row), "", "", "", ""][:4]
+    return first, second, third, fourth
+
+
+def _problem(case: Case, row: Sequence[str], policies: PolicySet, things: Mapping[str, Thing]) -> tuple[str, str] | None:
+    """What is wrong with a row, and what to do."""
     if len(row) != len(COLUMNS):
-        raise _malformed(file, line, f"a row has {len(row)} columns")
-    person, action, resource, expected, decided_by = (cell.strip() for cell in row)
-    if person not in policies.people:
-        raise _malformed(file, line, f"nobody is called `{person}`", nearest(person, policies.people))
-    if action not in ACTIONS:
-        raise _malformed(file, line, f"`{action}` is no action of a case", nearest(action, ACTIONS))
-    if resource not in things:
-        raise _malformed(file, line, f"nothing is called `{resource}`", nearest(resource, things))
-    wanted = {"search": "Document", "disclose": "Provider"}.get(action, "Decision")
-    if things[resource].kind != wanted:
-        raise _malformed(file, line, f"`{action}` is asked of a {things[resource].kind}", f"it is for a {wanted}")
-    if expected not in ("allow", "deny"):
-        raise _malformed(file, line, f"`{expected}` is neither allow nor deny")
-    return Case(file, line, person, action, resource, expected, tuple(decided_by.split()))
-
-
-def _malformed(file: str, line: int, message: str, hint: str = "correct the case") -> PolicyError:
-    return PolicyError("cases_malformed", f"{file}:{line}: {message}" if line else f"{file}: {message}", hint)
+        return f"the row has {len(row)} column{'s' * (len(row) != 1)}", _COLUMNS_HINT
+    if case.person not in policies.people:
+        return f"nobody is called `{case.person}`", nearest(case.person, policies.people)
+    if case.action not in ACTIONS:
+        return f"`{case.action}` is no action of a case", nearest(case.action, ACTIONS)
+    if case.resource not in things:
+        return f"nothing is called `{case.resource}`", nearest(case.resource, things)
+    wanted = {"search": "Document", "disclose": "Provider"}.get(case.action, "Decision")
+    if things[case.resource].kind != wanted:
+        return f"`{case.action}` is asked of a {things[case.resource].kind}", f"it is for a {wanted}"
+    if case.expected not in ("allow", "deny"):
+        return f"`{case.expected}` is neither allow nor deny", "write `allow` or `deny`"
+    return None

@@ -1,5 +1,6 @@
 """Cases: decided by the enforcing code, failing when decision or deciding policy is another, and covering every policy."""
 
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,8 +9,8 @@ import pytest
 
 from router.errors import PolicyError
 from router.filters import NEVER
-from router.policy import PolicySet
-from router.review.cases import run_cases
+from router.policy import PolicySet, load_policies
+from router.review.cases import load_things, run_cases
 
 ROOT = Path(__file__).parents[2] / "policies"
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
@@ -108,6 +109,54 @@ def test_malformed_rows(folder, row, said):
         run_cases(folder, NOW)
     assert said in caught.value.message
     assert f"documents.csv:{lines}" in caught.value.message
+
+
+def test_all_bad_rows_are_named(folder):
+    lines = len((folder / "cases" / "documents.csv").read_text().splitlines())
+    add(folder, "adda,search,leave-page,allow,x", "ada,search,leave-page,allow,", "ada;search;leave-page;allow;x")
+    with pytest.raises(PolicyError) as caught:
+        run_cases(folder, NOW)
+    assert f"documents.csv:{lines + 1}: nobody is called `adda`" in caught.value.message
+    assert f"documents.csv:{lines + 3}: the row has 1 column" in caught.value.message
+    assert f"documents.csv:{lines + 2}" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "first", ["person;action;resource;expected;decided_by", "person,action,thing,expected,decided_by", "", '"']
+)
+def test_columns_are_told(folder, first):
+    (folder / "cases" / "documents.csv").write_text(f"{first}\nada,search,leave-page,allow,\n")
+    with pytest.raises(PolicyError) as caught:
+        run_cases(folder, NOW)
+    assert caught.value.hint == "expected 5 columns: person,action,resource,expected,decided_by; commas, not semicolons"
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"person\0", None])
+def test_a_case_file_that_cannot_be_read(folder, body):
+    path = folder / "cases" / "more.csv"
+    if body is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(body)
+    with pytest.raises(PolicyError) as caught:
+        run_cases(folder, NOW)
+    assert "cases/more.csv" in caught.value.message
+
+
+def test_people_that_are_missing(folder):
+    (folder / "people.yaml").unlink()
+    with pytest.raises(PolicyError) as caught:
+        run_cases(folder, NOW)
+    assert "people.yaml" in caught.value.message
+    assert "people.yaml" in caught.value.hint
+
+
+def test_labels_of_a_thing_are_in_nfc_as_indexed_ones_are(folder):
+    with (folder / "cases" / "things.yaml").open("a") as out:
+        out.write(
+            "  typed: { type: Document, source: people, attributes: { groups: [], sensitivity: public, owner: Cafe\u0301 } }\n"
+        )
+    assert load_things(folder, load_policies(folder))["typed"].attributes["owner"] == "Caf\u00e9"
 
 
 @pytest.mark.parametrize(
