@@ -1,6 +1,7 @@
 """The starter: loads and passes its own cases whatever it is filled with, and writes nowhere else."""
 
 import json
+import shlex
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,3 +131,14 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="space"):
         write_starter(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["policies/README.md", "router/starter/policies/README.md"])
+def test_what_a_reader_copies_runs_as_it_stands(place):
+    """Explanations among commands stand behind a `#`, so that the whole block may be pasted into a shell."""
+    text = (Path(__file__).parents[2] / place).read_text()
+    (block,) = text.split("```")[1::2]
+    lines = block.strip().splitlines()
+    assert sum(line.startswith("pointsman ") for line in lines) >= 3
+    assert all(line.startswith(("pointsman ", "# ")) and len(shlex.split(line, comments=True)) != 1 for line in lines)
+    assert not [line for line in lines if "  " in line]
