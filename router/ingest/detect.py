@@ -144,7 +144,11 @@ def _read_text(text: str, suffix: str) -> Parsed:
     if front:
         text = "\n" * (first - 1) + "\n".join(lines)
     parsed = _reader(kind)(text)
-    return replace(parsed, front_matter=front, title=clean_title(str(front.get("title") or "")) or parsed.title)
+    if front.keys() & parsed.front_matter.keys():
+        raise Unreadable("bad_front_matter", "front matter and head both say the same name")
+    return replace(
+        parsed, front_matter={**parsed.front_matter, **front}, title=clean_title(str(front.get("title") or "")) or parsed.title
+    )
 
 
 def _reader(kind: str) -> Callable[[str], Parsed]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from router.domain import Span
 from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
+from router.ingest.front_matter import NARROWING_WORDS, fold_name
 from router.ingest.markup import table_block
 
 _DROPPED = {
@@ -72,7 +73,18 @@ def read_html(text: str) -> Parsed:
         for name in ("author", "description", "date")
         for content in root.xpath("//meta[@name=$name]/@content", name=name)[:1]
     }
-    return Parsed(title, blocks, {}, meta, language)
+    return Parsed(title, blocks, _narrowing(root), meta, language)
+
+
+def _narrowing(root: Any) -> dict[str, Any]:
+    """`<meta name="sensitivity" content="…">` is this format's front matter; a name that comes twice becomes a list."""
+    wanted = {fold_name(word) for word in (*NARROWING_WORDS, "tenant")}
+    found: dict[str, list[str]] = {}
+    for tag in root.iter("meta"):
+        name = tag.get("name") or tag.get("property") or ""
+        if fold_name(name) in wanted:
+            found.setdefault(name, []).append(tag.get("content") or "")
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
 def read_fragment(text: str) -> tuple[Block, ...]:

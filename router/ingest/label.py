@@ -254,7 +254,10 @@ def _groups(value: object, source: Source, where: str, *, envelope: bool) -> fro
         if group != group.strip():
             raise Unlabelled("bad_label", f"{where} names a group with blanks around it{named and f', {named.strip()}'}")
         if ":" not in group.strip(":"):
-            raise Unlabelled("bad_label", f"{where} names the group{named} without its issuer; write `issuer:name`")
+            raise Unlabelled(
+                "bad_label",
+                f"{where} names a group without its issuer; write `issuer:name`" + (f" in place of{named}" if named else ""),
+            )
         if envelope and group not in source.groups:
             raise Unlabelled(
                 "outside_envelope", f"{where} names the group `{_short(group)}`, which sources.yaml does not permit here"

@@ -204,6 +204,7 @@ UNDERSTOOD = {
     "plain.md": "---\nsensitivity: restricted\n---\n# T\n\nText.\n",
     "text.txt": "---\nsensitivity: restricted\n---\nT\n\nText.\n",
     "page.html": "---\nsensitivity: restricted\n---\n<html><body><p>Text.</p></body></html>",
+    "head.html": '<html><head><meta name="Sensitivity" content="restricted"></head><body><p>Text.</p></body></html>',
     "code.py": "---\nsensitivity: restricted\n---\nprint(1)\n",
     "table.csv": "---\nsensitivity: restricted\n---\na,b\n1,2\n",
     "blank line.md": "\n \n---\nsensitivity: restricted\n---\n# T\n\nText.\n",
@@ -245,6 +246,7 @@ NOT_UNDERSTOOD = {
     "unterminated toml.md": '+++\nsensitivity = "restricted"\n# T\n\nText.\n',
     "date.md": "---\neffective_from:2099-01-01\n---\n# T\n\nText.\n",
     "message.eml": "---\nsensitivity: restricted\n---\nFrom: a@example.org\nSubject: x\n\nText.\n",
+    "both.html": '---\nsensitivity: internal\n---\n<html><head><meta name="sensitivity" content="restricted"></head><body><p>x</p></body></html>',
     "page.html": "---\nsensitivity:restricted\n---\n<html><body><p>Text.</p></body></html>",
 }
 
