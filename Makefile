@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/pointsman demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/unit tests/conformance tests/e2e tests/faults
+	$(BIN)/python -m pytest tests/unit tests/conformance tests/sql tests/e2e tests/faults
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

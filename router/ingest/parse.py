@@ -15,18 +15,16 @@ import json
 import multiprocessing
 import signal
 import sys
-import threading
 import time
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
+from router.forked import start_without_main
 from router.ingest.blocks import LIMITS, REASONS, Parsed, ParseLimits, Unreadable, from_plain, to_plain
 from router.ingest.detect import read_document
 
 REPLACE_AFTER = 200
-_STARTING = threading.Lock()
 _GRACE_S = 2.0  # for a process that is late because the machine is busy: its own alarm rings first
 
 
@@ -112,7 +110,7 @@ class Parser:
         self._kill()
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._limits), daemon=True)
-        _start_without_main(process)
+        start_without_main(process)
         self._process, self._pipe, self._done = process, ours, 0  # only now: Ctrl-C while it starts leaves nothing to kill
         theirs.close()
 
@@ -127,22 +125,6 @@ class Parser:
 
     def close(self) -> None:
         self._kill()
-
-
-def _start_without_main(process: Any) -> None:
-    """Start without the caller's main module: multiprocessing would import it again in the new process, which costs time
-    and runs a script that has no `if __name__ == "__main__"` a second time. Ctrl-C waits until it runs, and the new process
-    never gets it: half-started it would show a trace of its own."""
-    with _STARTING:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        resource_tracker.ensure_running()  # it would lift the block below
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            process.start()
-        finally:
-            sys.modules["__main__"] = main
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # --- inside the process -----------------------------------------------------------------------------------------------
