@@ -1,6 +1,7 @@
 """The frozen values that travel along the line. No behaviour beyond what a value knows of itself.
 
 Vectors are bytes here (little-endian), so that the nouns need no numpy: float32 for a chunk, int8 rows for its tokens.
+The module is above 600 lines because the nouns of the whole line stand in one place and refer to each other.
 """
 
 from __future__ import annotations
