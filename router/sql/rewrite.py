@@ -249,6 +249,8 @@ def _resolve(
         if table.args.get("db") or str(this.this).lower() not in TABLE_FUNCTIONS:
             raise Unfit("sql_function")
         return
+    if isinstance(this, exp.Values) and table.args.get("db") is None:
+        return
     if not isinstance(this, exp.Identifier):
         raise Unfit("sql_unknown_table")
     name, schema = this.name.lower(), table.args.get("db")
@@ -322,15 +324,21 @@ def _unqualify(tree: Any, qualified: set[str]) -> None:
             column.set("db", None)
     for dot in list(tree.find_all(exp.Dot)):
         call, subject = dot.expression, dot.this
-        if isinstance(call, exp.Anonymous) and isinstance(subject, exp.Column | exp.Identifier) and _is_value(subject):
+        if isinstance(call, exp.Anonymous) and _is_value(subject):
             call = call.copy()
             call.set("expressions", [subject.copy(), *call.expressions])
             dot.replace(call)
 
 
 def _is_value(subject: Any) -> bool:
-    first = subject.parts[0].name if hasattr(subject, "parts") else subject.name
-    return first.lower() not in SCHEMAS
+    """A name, qualified or not, whose first part is no schema."""
+    from sqlglot import exp
+
+    while isinstance(subject, exp.Dot) and isinstance(subject.expression, exp.Identifier):
+        subject = subject.this
+    if isinstance(subject, exp.Column):
+        subject = subject.parts[0]
+    return isinstance(subject, exp.Identifier) and subject.name.lower() not in SCHEMAS
 
 
 def _masked_names(tree: Any, grants: list[TableGrant]) -> set[str]:
