@@ -147,9 +147,10 @@ class Branch:
     def resolve(self, tree: exp.Expr, via: Mapping[str, tuple[str, ...]], role: Role = "condition") -> exp.Expr:
         """An expanded expression over this branch's aliases. `via` says by dataset which way to take. An own copy."""
         whole = exp.Paren(this=tree.copy())
+        plain = [found for found in whole.find_all(exp.Column) if found.find_ancestor(exp.Window) is None]
         for window in list(whole.find_all(exp.Window)):
             window.replace(self._window(window, via, role))
-        for found in list(whole.find_all(exp.Column)):
+        for found in plain:
             if found.name != STAR:
                 found.replace(self.column(found.table, found.name, via.get(found.table, ()), role))
         inner: exp.Expr = whole.this

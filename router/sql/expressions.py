@@ -2,6 +2,10 @@
 
 Field expressions are expanded through other fields down to columns, metrics through other metrics and fields, so that what a
 form reads is known as (dataset, column) pairs before any SQL exists: grants are decided on exactly these.
+
+INVARIANT: fields and metrics that refer to themselves are refused, not followed
+(tests/sql/form/test_check.py::test_circles_are_refused).
+INVARIANT: no field holds an aggregate and no aggregate another one (tests/sql/form/test_vectors.py::test_vector).
 """
 
 from __future__ import annotations

@@ -45,6 +45,11 @@ def lower_pred(pred: Pred, scope: Scope) -> str:
 
 def field_text(branch: Branch, ref: Ref, role: Role = "condition") -> str:
     """The field over the branch's aliases, in brackets where it is more than one term."""
+    if not ref.dataset and branch.catalog.metric(ref.field) is not None:
+        code = "E_AGGREGATE_IN_WHERE" if role == "condition" else "E_AGGREGATE_IN_SCALAR_QUERY"
+        raise Refused(
+            code, f"`{ref.field}` is an aggregate, which a scalar row does not have", "put it into `measures` or `having`"
+        )
     tree = branch.resolve(expand_ref(branch.catalog, ref.dataset, ref.field), {canonical(branch.catalog, ref): ref.via}, role)
     text = text_of(tree)
     return text if tree.key in ("column", "paren", "anonymous") else f"({text})"
