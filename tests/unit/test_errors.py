@@ -48,7 +48,9 @@ def test_message_keeps_the_house_rules(place, texts):
     """Codes are stable names; messages and hints are lower case, without a full stop."""
     code, *said = [*texts, None, None, None][:3]
     if code is not None and "§" not in code:
-        assert re.fullmatch(r"[a-z][a-z0-9_]+", code), (place, code)
+        # The semantic half answers with the codes of the Ossie Foundation draft, spelled as there.
+        known = r"[a-z][a-z0-9_]+|E[0-9]*(?:_[A-Z0-9]+)+" if place.startswith("router/sql/") else r"[a-z][a-z0-9_]+"
+        assert re.fullmatch(known, code), (place, code)
     for text in said:
         if not text:
             continue
