@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from router.domain import SOURCE_FIELD, Grant, Grants, Issuer, Labels, Principal, Source
+from router.catalog import Catalog
+from router.domain import SOURCE_FIELD, ColumnGrant, Grant, Grants, Issuer, Labels, Principal, Source, TableGrant
 from router.errors import PolicyError, Refused
 from router.filters import (
     ALWAYS,
@@ -40,8 +41,10 @@ from router.filters import (
     join_parts,
     join_sources,
 )
+from router.policy.governance import DatasetFacts
 from router.policy.residual import FALSE, Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
+from router.policy.tables import COLUMN_ACTIONS, build_table, column_attributes, compile_rows, grant_columns
 
 MEMO_LIMIT = 4_096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,6 +139,8 @@ class PolicySet:
     issuers: Mapping[str, Issuer] = field(repr=False)
     sources: Mapping[str, Source] = field(repr=False)
     people: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    datasets: Mapping[str, DatasetFacts] = field(repr=False)
+    catalog: Catalog | None = field(repr=False)
     statements: tuple[Statement, ...] = field(repr=False)
     engine: Engine = field(repr=False)
 
@@ -145,11 +150,15 @@ class PolicySet:
         return self.types["Document"]
 
     def grants(self, principal: Principal, now: datetime) -> Grants:
-        """What `principal` may search today, by source. Raises `Refused` where no sound filter can be given."""
+        """What `principal` may search and query today, by source and dataset. Raises `Refused` where no sound filter can be given."""
         day_ms = to_day_ms(now)
         key = (_exact(principal), day_ms)
-        granted, joined = self.engine.granted.get(key, lambda: self._grants(principal, day_ms), _weight(principal))
-        return Grants(principal, self.version, day_ms, granted, joined)
+
+        def decide() -> tuple[tuple[Grant, ...], Part, tuple[TableGrant, ...]]:
+            return *self._grants(principal, day_ms), self._tables(principal, day_ms)
+
+        granted, joined, query = self.engine.granted.get(key, decide, _weight(principal))
+        return Grants(principal, self.version, day_ms, granted, joined, query)
 
     def recheck(self, principal: Principal, now: datetime, things: Sequence[tuple[str, str, Labels]]) -> list[Verdict]:
         """Cedar in full on each (source, document id, labels); in order. Whatever cannot be judged is denied."""
@@ -168,6 +177,11 @@ class PolicySet:
         verdicts = self._authorize(principal, "search", [entity for _, entity in asked], context)
         judged.update((key, verdict) for (key, _), verdict in zip(asked, verdicts, strict=True))
         return [verdict for key in keys if (verdict := judged[key]) is not None]
+
+    def judge_rows(self, principal: Principal, now: datetime, dataset: str, rows: Sequence[Labels]) -> list[Verdict]:
+        """Cedar in full on the row attributes of some rows of a dataset; what the filter of its grant is compared with."""
+        things = [_entity(dataset, f"{at:032x}", row) for at, row in enumerate(rows)]
+        return self._authorize(principal, "query", things, {"now": to_day_ms(now)})
 
     def authorize(self, principal: Principal, now: datetime, action: str, *, tenant: str) -> Verdict:
         """`audit` or `explain_own` on the decisions of a tenant."""
@@ -188,7 +202,11 @@ class PolicySet:
             return (), join_sources((), SOURCE_FIELD)
         parts: dict[Hashable, Part] = {}
         compiled: dict[Hashable, tuple[Part, tuple[str, ...]]] = {}
-        open_trees = self._open_residuals(principal, day_ms)
+        residuals = self._residuals(principal, "search", day_ms)
+        try:
+            open_trees = {policy_id: _read(residual, "Document") for policy_id, residual in residuals.items()}
+        except PolicyError as error:
+            raise _refused(error) from error
         # A policy that is false for this principal is silent everywhere, as permit and as forbid: most are, in a large folder.
         said = {policy_id: (tree, _members(tree)) for policy_id, tree in open_trees.items() if tree is not FALSE}
         members = list(dict.fromkeys(member for _, own in said.values() for member in own))
@@ -209,13 +227,13 @@ class PolicySet:
             raise _refused(error) from error
         return tuple(grant for grant, _ in granted), joined
 
-    def _open_residuals(self, principal: Principal, day_ms: int) -> dict[str, Open]:
-        """One partial evaluation of the whole set; every policy must come back with a residual that is understood."""
+    def _residuals(self, principal: Principal, action: str, day_ms: int) -> dict[str, Any]:
+        """One partial evaluation of the whole set, by policy id; every policy must come back."""
         import cedarpy
 
         request = {
             "principal": f'{NAMESPACE}::{principal.kind}::"{principal_id(principal)}"',
-            "action": f'{NAMESPACE}::Action::"search"',
+            "action": f'{NAMESPACE}::Action::"{action}"',
             "context": {"now": day_ms},
         }
         entities = self._principal_entities(principal)
@@ -225,10 +243,53 @@ class PolicySet:
         ids, residuals = self.engine.ids, result.residuals
         if residuals.keys() != ids.keys():
             raise Refused("policy_no_decision", "the policies gave no decision for this identity", "ask the policy owners")
+        return {policy_id: residuals[position] for position, policy_id in ids.items()}
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    def _tables(self, principal: Principal, day_ms: int) -> tuple[TableGrant, ...]:
+        """By dataset; one without a row or a column for this principal is absent."""
+        if not self.datasets:
+            return ()
+        residuals = self._residuals(principal, "query", day_ms)
+        rows: dict[str, tuple[Part, tuple[str, ...]]] = {}
         try:
-            return {policy_id: _read(residuals[position]) for position, policy_id in ids.items()}
+            for residual in residuals.values():
+                _need_open_scope(residual)
+            for name in sorted(self.datasets):
+                part, speaking = compile_rows(residuals, self.engine.effects, self.types[name])
+                if part.filter != NEVER:
+                    rows[name] = part, speaking
         except PolicyError as error:
             raise _refused(error) from error
+        columns = self._columns(principal, day_ms, [self.datasets[name] for name in rows])
+        return tuple(
+            build_table(self.datasets[name], columns[name], part.filter, speaking)
+            for name, (part, speaking) in rows.items()
+            if columns[name]
+        )
+
+    def _columns(self, principal: Principal, day_ms: int, datasets: Sequence[DatasetFacts]) -> dict[str, tuple[ColumnGrant, ...]]:
+        """Cedar in full on every column; those that policies cannot tell apart are asked of once."""
+        entity = self.types["Column"]
+        asked = {
+            (facts.name, column.name): column_attributes(facts, column, principal.tenant, entity)
+            for facts in datasets
+            for column in facts.columns
+        }
+        things: dict[Hashable, dict[str, Any]] = {}
+        for attributes in asked.values():
+            things.setdefault(tuple(sorted(attributes.items())), _entity("Column", f"{len(things):032x}", attributes))
+        verdicts = {
+            action: self._authorize(principal, action, list(things.values()), {"now": day_ms}) for action in COLUMN_ACTIONS
+        }
+        may = {key: {action: said[at].allowed for action, said in verdicts.items()} for at, key in enumerate(things)}
+        return {
+            facts.name: grant_columns(
+                (column, may[tuple(sorted(asked[facts.name, column.name].items()))]) for column in facts.columns
+            )
+            for facts in datasets
+        }
 
     def _compile(
         self, said: Mapping[str, tuple[Open, list[Member]]], source: str, parts: dict[Hashable, Part]
@@ -351,10 +412,14 @@ def _weight(principal: Principal) -> int:
     return 1 + len(principal.groups) // 50
 
 
-def _read(residual: Mapping[str, Any]) -> Open:
+def _need_open_scope(residual: Mapping[str, Any]) -> None:
     if any(residual[part]["op"] != "All" for part in ("principal", "action", "resource")):
         raise PolicyError("residual_unknown", "a policy left its scope open", "report it; nothing was granted")
-    return read_residual(residual, "Document")
+
+
+def _read(residual: Mapping[str, Any], entity: str) -> Open:
+    _need_open_scope(residual)
+    return read_residual(residual, entity)
 
 
 def _members(tree: Open) -> list[Member]:

@@ -246,7 +246,7 @@ def _attributes(claims: Entry, types: Mapping[str, EntityType]) -> tuple[tuple[s
     return tuple(sorted((name, claim) for name, claim in mapped.items() if claim is not None))
 
 
-# --- sources.yaml, people.yaml, governance.yaml -----------------------------------------------------------------------
+# --- sources.yaml, people.yaml -----------------------------------------------------------------------
 
 
 def parse_sources(raw: Mapping[str, bytes], issuers: Mapping[str, Issuer], faults: Faults) -> dict[str, Source]:
@@ -310,12 +310,3 @@ def _person(name: str, entry: Entry, issuers: Mapping[str, Issuer]) -> dict[str,
     if not _NAME.fullmatch(name):
         entry.fault("", "is no name for a person", "use lower case letters, digits, hyphens and underscores")
     return dict(entry.body)
-
-
-def check_governance(raw: Mapping[str, bytes], faults: Faults) -> None:
-    """There are no tables yet; a fact that nothing would enforce is refused rather than skipped."""
-    datasets = _section(top(raw, "governance.yaml", faults), "datasets")
-    if datasets is not None and datasets.body:
-        datasets.fault("", "names a dataset", "this version governs documents only; write `datasets: {}`")
-    if "catalog.yaml" in raw:
-        top(raw, "catalog.yaml", faults)

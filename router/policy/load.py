@@ -17,10 +17,10 @@ from typing import Any
 from router.domain import Issuer, Source
 from router.filters import EntityType
 from router.policy import fragment
+from router.policy.catalogue import parse_catalog
 from router.policy.decide import PolicySet, Statement, build_engine
 from router.policy.folder import (
     NEVER_FILE,
-    check_governance,
     compute_version,
     is_group,
     parse_identity,
@@ -30,6 +30,7 @@ from router.policy.folder import (
     spell_group,
     write_version,
 )
+from router.policy.governance import parse_governance
 from router.policy.schema import FILE as SCHEMA_FILE
 from router.policy.schema import WALLED, line_of, parse_schema
 from router.policy.strict import Fault, Faults, decode, nearest
@@ -65,7 +66,8 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
     issuers = parse_identity(raw, types, faults)
     sources = parse_sources(raw, issuers, faults)
     people = parse_people(raw, issuers, faults)
-    check_governance(raw, faults)
+    datasets = parse_governance(raw, types, faults)
+    catalog = parse_catalog(raw, datasets, faults)
     statements = _statements(raw, faults)
     if schema is None or faults.items:
         return None, faults.items
@@ -80,6 +82,8 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
         issuers=issuers,
         sources=sources,
         people=people,
+        datasets=datasets,
+        catalog=catalog,
         statements=tuple(statements),
         engine=build_engine(statements, schema),
     )

@@ -11,7 +11,7 @@ INVARIANT: whatever is not understood raises; a clause is never dropped, and NOT
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,21 @@ def fold(tree: Open, source: str) -> Filter:
     if isinstance(tree.leaf, Member):
         return ALWAYS if source in tree.leaf.sources else NEVER
     return tree.leaf
+
+
+def only_declared(tree: Open, fields: Container[str]) -> Open:
+    """The tree for things of one type: `has` of an attribute that the type does not have is false, as in Cedar in full."""
+    if isinstance(tree.leaf, Has) and tree.kind == "leaf":
+        return tree if tree.leaf.field in fields else FALSE
+    items = [only_declared(item, fields) for item in tree.items]
+    match tree.kind:
+        case "and":
+            return _and(items)
+        case "or":
+            return _or(items)
+        case "not":
+            return _not(items[0])
+    return tree
 
 
 def negate(f: Filter) -> Filter:

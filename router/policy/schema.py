@@ -23,10 +23,10 @@ PROVIDERS = ("cohere", "claude", "openai_compatible")
 """The providers that Pointsman can be configured to send text to."""
 
 _PARENTS = {"User": "Group", "Service": "Group", "Document": "Source"}
-_TYPES = ("User", "Group", "Service", "Source", "Document", "Column", "Provider", "Decision")
+VOCABULARY = ("User", "Group", "Service", "Source", "Document", "Column", "Provider", "Decision")
 _WITHOUT_TENANT = ("Group", "Provider")
 _KINDS: Mapping[str, Kind] = {"String": "string", "Long": "long", "Bool": "bool", "Set<String>": "set"}
-_DATASET = re.compile(r"[a-z_][a-z0-9_]*")
+DATASET = re.compile(r"[a-z_][a-z0-9_]*")
 _ENTITY = re.compile(r"^  entity (\w+)(?: in \[([^\]]*)\])?(?: = \{\n(.*?)\n  \})?(?: tags [^;]*)?;", re.M | re.S)
 _ATTRIBUTE = re.compile(r"^    (\w+|\"(?:[^\"\\]|\\.)*\")(\?)?: (.*?),?$", re.M)
 _ACTION = re.compile(r"^  action \"([^\"]*)\"(?: in \[[^\]]*\])?(?: appliesTo \{\n(.*?)\n  \})?;", re.M | re.S)
@@ -53,7 +53,9 @@ def parse_schema(rendered: str, source: str, faults: Faults) -> dict[str, Entity
         _fault(faults, source, "enum", "enumerated entities are refused", "declare a plain entity")
     types = {name: _entity(name, parents, inner or "", source, faults) for name, parents, inner in _ENTITY.findall(body)}
     _check_vocabulary(types, source, faults)
-    _check_actions(dict(_ACTION.findall(body)), source, faults)
+    actions = dict(_ACTION.findall(body))
+    _check_actions(actions, source, faults)
+    _check_tables(types, actions, source, faults)
     return types
 
 
@@ -76,13 +78,17 @@ def _entity(name: str, parents: str, inner: str, source: str, faults: Faults) ->
 
 
 def _check_vocabulary(types: Mapping[str, EntityType], source: str, faults: Faults) -> None:
-    for name in _TYPES:
+    for name in VOCABULARY:
         if name not in types:
             _fault(faults, source, "entity", f"the entity `{name}` is missing", f"declare `entity {name}`")
     for name, entity in types.items():
-        if name not in _TYPES and not _DATASET.fullmatch(name):
+        if name not in VOCABULARY and not DATASET.fullmatch(name):
             _fault(
-                faults, source, name, f"`{name}` is no entity of Pointsman", nearest(name, _TYPES) + "; datasets are lower case"
+                faults,
+                source,
+                name,
+                f"`{name}` is no entity of Pointsman",
+                nearest(name, VOCABULARY) + "; datasets are lower case",
             )
         if name not in _WITHOUT_TENANT and entity.fields.get("tenant") != Field("string", required=True):
             _fault(faults, source, name, f"`{name}` has no `tenant: String`", "add it; the tenant wall compares it")
@@ -109,6 +115,30 @@ def _check_actions(actions: Mapping[str, str], source: str, faults: Faults) -> N
         for key, value in wanted.items():
             if name in actions and f"{key}: {value}" not in flat:
                 _fault(faults, source, name, f"the action `{name}` does not apply to `{key}: {value}`", "correct its appliesTo")
+
+
+def _check_tables(types: Mapping[str, EntityType], actions: Mapping[str, str], source: str, faults: Faults) -> None:
+    """With datasets in the schema, `query` is of them and the three actions on columns are of `Column`."""
+    datasets = sorted(set(types) - set(VOCABULARY))
+    if not datasets:
+        return
+    for action, wanted in (("query", datasets), *((name, ["Column"]) for name in ("read_column", "read_masked", "filter_raw"))):
+        flat = re.sub(r"\s+", " ", actions.get(action, ""))
+        named = re.search(r"resource: \[([^\]]*)\]", flat)
+        if action in actions and sorted(re.findall(r"\w+", named[1] if named else "")) != wanted:
+            hint = f"write `resource: [{', '.join(wanted)}]`"
+            _fault(faults, source, action, f"the action `{action}` is not of what it should be", hint)
+        for key in ("principal", "context"):
+            if action in actions and f"{key}: {_SEARCH[key]}" not in flat:
+                _fault(faults, source, action, f"the action `{action}` does not apply to `{key}: {_SEARCH[key]}`", "correct it")
+    extra = set(types["Column"].fields) - {"tenant", "tags", "dataset", "name"} if "Column" in types else set()
+    for name in sorted(extra):
+        _fault(faults, source, name, f"`Column.{name}` is known of no column", "columns have tenant, tags, dataset and name")
+    for name, kind in (("tags", "set"), ("dataset", "string"), ("name", "string")):
+        spec = types["Column"].fields.get(name) if "Column" in types else None
+        if (spec is None and name == "tags") or (spec is not None and spec.kind != kind):
+            cedar = next(text for text, known in _KINDS.items() if known == kind)
+            _fault(faults, source, "Column", f"`Column` has no `{name}: {cedar}`", "add it; policies speak of columns by it")
 
 
 def _fault(faults: Faults, source: str, word: str, message: str, hint: str) -> None:

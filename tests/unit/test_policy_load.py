@@ -8,6 +8,7 @@ import pytest
 from router.domain import Claim
 from router.filters import EntityType, Field
 from router.policy import keep_version, load_policies
+from router.policy.folder import compute_version
 from router.policy.load import inspect_files, split_statements
 from router.policy.strict import Faults
 from tests import policy_world as world
@@ -55,7 +56,7 @@ def test_version_is_of_the_reviewed_bytes():
     for name in ("schema.cedarschema", "00-never.cedar", "documents.cedar", "identity.yaml", "sources.yaml", "governance.yaml"):
         comment = b"\n// x\n" if "cedar" in name else b"\n# x\n"
         assert world.load_files(raw | {name: raw[name] + comment}).version != base
-    assert world.load_files(raw | {"catalog.yaml": b"a: 1\n"}).version != base
+    assert compute_version(raw | {"catalog.yaml": b"a: 1\n"}) != base
     assert world.load_files(raw | {"more.cedar": b"\n"}).version != base
 
 
@@ -116,10 +117,17 @@ def test_schema_faults(old, new, said):
     assert all(fault.line for fault in faults)
 
 
-def test_dataset_types_may_stand_in_the_schema():
-    text = world.SCHEMA.replace("entity Provider;", "entity Provider; entity claims = { tenant: String, region?: String };")
-    policies = world.load_files(world.folder_files("", schema__cedarschema=text))
+def test_dataset_types_stand_in_the_schema():
+    text = world.SCHEMA.replace(
+        "entity Provider;", "entity Provider; entity claims = { tenant: String, region?: String };"
+    ).replace(
+        'action "query", "read_column"',
+        'action "query" appliesTo { principal: [User, Service], resource: [claims], context: { now: Long } }; action "read_column"',
+    )
+    facts = "datasets: { claims: { attributes: { tenant: t, region: r }, columns: { id: [plain] } } }\n"
+    policies = world.load_files(world.folder_files("", schema__cedarschema=text, governance__yaml=facts))
     assert policies.types["claims"] == EntityType("claims", {"tenant": Field("string", True), "region": Field("string", False)})
+    assert policies.datasets["claims"].relation == "main.claims"
 
 
 def test_all_faults_are_collected():
