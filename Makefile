@@ -36,3 +36,6 @@ lock:
 
 clean:
 	rm -rf $(VENV) dist
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m tests.bench
