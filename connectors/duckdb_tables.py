@@ -50,12 +50,13 @@ SERVED = "served"
 """The catalogue of the snapshot inside a worker: never `main`'s own, so that no unqualified name reaches it."""
 
 RECYCLE_AFTER = 1_000
-_GRACE_S = 0.5
+_GRACE_S = 0.4  # then SIGKILL: a process of some hundred MB takes a tenth of a second to die
 _LONG_S = 0.25
 _START_S = 20.0
 _BESIDE_MB = 512  # beside the engine's own memory limit: both parsers' trees, and what that limit does not count
 _AMONG_S = 60.0
 _FETCH = 1_000
+_RECURSION = 5_000  # sqlglot takes a dozen frames for one level of nesting, and the gate allows 64 levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +276,8 @@ class DuckTables:
     def warm(self) -> None:
         """Start every worker now; the first statements then wait for none."""
         if self._mode == "views":
-            workers = [self._start(str(self._database()), None) for _ in range(self._workers - len(self._all))]
-            with self._lock:
-                self._idle += workers
+            while self._refill():
+                pass
 
     def close(self) -> None:
         with self._lock:
@@ -438,18 +438,27 @@ class DuckTables:
             self._all.discard(worker)
         worker.kill()
         if worker.copies is None and not self._closed:
-            threading.Thread(target=self._refill, daemon=True, name="duckdb-tables-refill").start()
+            threading.Thread(target=self._refill_quietly, daemon=True, name="duckdb-tables-refill").start()
 
-    def _refill(self) -> None:
-        """A new worker in place of one that ended, so that the next statement finds it warm."""
+    def _refill(self) -> bool:
+        """One new worker if one is missing, so that the next statement finds it warm. Whether there was room for it."""
         with self._lock:
             if self._closed or len(self._all) >= self._workers:
-                return
-        with contextlib.suppress(SourceError):
-            worker = self._start(str(self._database()), None)
-            with self._lock:
-                if not self._closed and worker in self._all:
-                    self._idle.append(worker)
+                return False
+        worker = self._start(str(self._database()), None)
+        with self._lock:
+            surplus = self._closed or len(self._all) > self._workers  # another thread was faster
+            if surplus:
+                self._all.discard(worker)
+            else:
+                self._idle.append(worker)
+        if surplus:
+            worker.kill()
+        return not surplus
+
+    def _refill_quietly(self) -> None:
+        with contextlib.suppress(SourceError):  # the next statement meets the same error, and somebody hears it
+            self._refill()
 
     def _start(self, database: str, copies: bytes | None) -> _Worker:
         context = multiprocessing.get_context("forkserver")
@@ -661,6 +670,7 @@ class _Clock(threading.Thread):
 
 
 def _serve(pipe: Connection, job: _Job) -> None:
+    sys.setrecursionlimit(_RECURSION)
     try:
         parsing = _Parsing()
         job.gate.check_versions(parsing)

@@ -122,7 +122,7 @@ def check_text(text: str, limits: SqlLimits) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise refuse("sql_characters") from None
-    if any(unicodedata.category(char) in {"Cc", "Cn"} and char not in "\t\r\n" for char in text):
+    if any(unicodedata.category(char) == "Cc" and char not in "\t\r\n" for char in text):
         raise refuse("sql_characters")
     at = tokens = depth = subscripts = 0
     while at < len(text):
@@ -424,8 +424,8 @@ def _even_type(node: Any) -> Any:
     name = node.get("type_name", "").lower()
     plain = _plain(node) | {"type_name": SAME_TYPE.get(name, name)}
     sizes = [child.get("literal", {}).get("text") for child in plain.get("children", ())]
-    if plain["type_name"] == "decimal" and sizes == ["18", "3"]:  # the engine's default
-        del plain["children"]
+    if plain["type_name"] == "varchar" or (plain["type_name"] == "decimal" and sizes == ["18", "3"]):
+        plain.pop("children", None)  # the engine reads no length of a text, and this is its decimal without sizes
     return plain
 
 

@@ -94,9 +94,23 @@ def dialect() -> Any:
             def _values_to_select(self, values: Any) -> Any:
                 return values
 
+            def _parse_bracket(self, this: Any = None) -> Any:
+                """`list(x)[1]` takes one of a list; sqlglot would read a list constructor and lose `x`."""
+                if isinstance(this, exp.Anonymous) and self._curr is not None and self._curr.text == "[":
+                    this = exp.Paren(this=this)
+                return super()._parse_bracket(this)
+
+            _in_pivot = False
+
+            def _parse_in(self, this: Any, alias: bool = False) -> Any:
+                return super()._parse_in(this, alias=alias or self._in_pivot)
+
             def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> Any:
-                """sqlglot knows no ORDER BY or LIMIT behind a PIVOT statement: they stand around it as a sub-query."""
+                """sqlglot knows no ORDER BY or LIMIT behind a PIVOT statement: they stand around it as a sub-query. Nor does it
+                know names for the values of such a statement's IN."""
+                self._in_pivot = True
                 pivot = super()._parse_simplified_pivot(is_unpivot)
+                self._in_pivot = False
                 around = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=pivot)))
                 around = self._parse_query_modifiers(around)
                 return around if any(around.args.get(part) for part in ("order", "limit", "offset")) else pivot
