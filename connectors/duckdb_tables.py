@@ -154,10 +154,17 @@ def _two(relation: str) -> tuple[str, str]:
     return schema or "main", name
 
 
-def governed_select(grant: TableGrant, catalog: str = SERVED) -> str:
-    """The rows and columns of one grant: the filter sees the raw row, whatever a mask is called."""
+RAW_PREFIX = "pointsman_raw_"
+"""As in the gate's rewriting: what a predicate may see of a masked column, and no sub-query projects."""
+
+
+def governed_select(grant: TableGrant, catalog: str = SERVED, *, raw: bool = True) -> str:
+    """The rows and columns of one grant: the filter sees the raw row, whatever a mask is called. With `raw`, also the raw values
+    that predicates may see."""
     attributes = {name: (expression, kind) for name, expression, kind in grant.attributes}
-    columns = ", ".join(_column(column) for column in grant.columns)
+    kept = [_column(column) for column in grant.columns]
+    seen = [column.name for column in grant.columns if raw and column.mask is not None and column.filter_raw]
+    columns = ", ".join(kept + [f"{quote_name(name)} AS {quote_name(RAW_PREFIX + name.lower())}" for name in seen])
     return f"SELECT {columns} FROM (SELECT * FROM {relation_name(grant, catalog)} WHERE {lower_filter(grant.filter, attributes)})"
 
 
@@ -819,7 +826,7 @@ class PhysicalCopies:
         self._con = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "1GB"})
         self._con.execute(f"ATTACH {quote_text(str(database))} AS {SERVED} (READ_ONLY)")
         for grant in grants:
-            self._con.execute(f"CREATE TABLE memory.main.{quote_name(grant.name)} AS {governed_select(grant)}")
+            self._con.execute(f"CREATE TABLE memory.main.{quote_name(grant.name)} AS {governed_select(grant, raw=False)}")
         self._con.execute(f"DETACH {SERVED}")
         for setting in _LOCK_DOWN:
             self._con.execute(setting)

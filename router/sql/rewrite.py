@@ -31,6 +31,8 @@ from router.sql.allowed import (
 )
 
 CTE_PREFIX = "pointsman_cte_"
+RAW_PREFIX = "pointsman_raw_"
+"""Columns of a secure view that hold raw values for predicates; no sub-query projects them."""
 VIEW_CATALOG, VIEW_SCHEMA = "temp", "main"
 _ARGS = {
     "Select": SELECT_ARGS,
@@ -201,7 +203,8 @@ def rewrite(tree: Any, grants: Mapping[str, TableGrant], today: date) -> Rewritt
     _unqualify(tree, {name for table, cte in tables if cte is None and (name := _name(table))})
     found.masked = _masked_names(tree, [grants[name] for name in dict.fromkeys(found.tables)])
     for table, cte in tables:
-        _replace(table, cte, grants)
+        raw = [] if cte is not None else _take_raw(table, grants[table.this.name.lower()])
+        _replace(table, cte, grants, raw)
     return found
 
 
@@ -283,7 +286,63 @@ def _name(table: Any) -> str:
     return cast(str, table.this.name.lower()) if table.args.get("db") else ""
 
 
-def _replace(table: Any, cte: str | None, grants: Mapping[str, TableGrant]) -> None:
+# --- predicates that may see the raw value ----------------------------------------------------------------------------
+
+_PLAIN = {"Column", "Identifier", "Literal", "Boolean", "Null", "Neg", "Not", "Paren", "Tuple"}
+_COMPARISONS = {"EQ", "NEQ", "GT", "GTE", "LT", "LTE", "Like", "ILike", "In", "Between"}
+
+
+def _take_raw(table: Any, grant: TableGrant) -> list[Any]:
+    """Comparisons with literals that `filter_raw` lets see the raw value: taken out of the WHERE that the table stands under,
+    to stand inside its sub-query. Only top-level conjuncts, and only where no outer join could tell the difference."""
+    from sqlglot import exp
+
+    raw = {column.name.lower() for column in grant.columns if column.mask is not None and column.filter_raw}
+    holder = table.parent
+    select = holder.parent if isinstance(holder, exp.From | exp.Join) else None
+    if not raw or not isinstance(select, exp.Select) or not select.args.get("where") or table.args.get("pivots"):
+        return []
+    alias, joins = table.args.get("alias"), select.args.get("joins") or []
+    if (alias is not None and alias.args.get("columns")) or any(not _is_inner(join) for join in joins):
+        return []
+    where = select.args["where"]
+    kept: list[Any] = []
+    taken: list[Any] = []
+    for conjunct in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
+        column = _compared(conjunct, raw)
+        named = column is not None and (column.table.lower() == table.alias_or_name.lower() if column.table else not joins)
+        (taken if named else kept).append(conjunct)
+    if taken:
+        select.set("where", exp.Where(this=exp.and_(*kept, copy=False)) if kept else None)
+    for conjunct in taken:
+        for column in conjunct.find_all(exp.Column):
+            column.replace(exp.Column(this=exp.to_identifier(RAW_PREFIX + column.name.lower(), quoted=True)))
+    return taken
+
+
+def _is_inner(join: Any) -> bool:
+    return (
+        not join.args.get("side")
+        and not join.args.get("method")
+        and (join.args.get("kind") or "").upper() in {"", "INNER", "CROSS"}
+    )
+
+
+def _compared(conjunct: Any, raw: set[str]) -> Any:
+    """The one raw column that a plain comparison with literals speaks of."""
+    from sqlglot import exp
+
+    while isinstance(conjunct, exp.Paren | exp.Not):
+        conjunct = conjunct.this
+    nodes = list(conjunct.walk())
+    columns = [node for node in nodes if isinstance(node, exp.Column)]
+    if type(conjunct).__name__ not in _COMPARISONS or len(columns) != 1 or conjunct.args.get("query"):
+        return None
+    plain = all(node is conjunct or type(node).__name__ in _PLAIN for node in nodes)
+    return columns[0] if plain and columns[0].name.lower() in raw and not columns[0].args.get("db") else None
+
+
+def _replace(table: Any, cte: str | None, grants: Mapping[str, TableGrant], raw: list[Any]) -> None:
     """A CTE's reference gets the reserved name and keeps the old one as alias; a governed name becomes a sub-query of the
     allowed columns over the secure view."""
     from sqlglot import exp
@@ -305,6 +364,8 @@ def _replace(table: Any, cte: str | None, grants: Mapping[str, TableGrant]) -> N
             catalog=exp.to_identifier(VIEW_CATALOG, quoted=True),
         )),
     )  # fmt: skip
+    if raw:
+        inner.set("where", exp.Where(this=exp.and_(*(exp.Paren(this=one) for one in raw), copy=False)))
     parts = {name: table.args.get(name) for name in ("pivots", "joins") if table.args.get(name)}
     table.replace(exp.Subquery(this=inner, alias=alias, **parts))
 

@@ -118,6 +118,55 @@ def test_masked_columns_say_so(engine):
     assert [column.masked for column in table.columns] == [True, False, True]
 
 
+def _raw_grants(tenant):
+    claims, *others = grants(tenant)
+    columns = tuple(
+        ColumnGrant(column.name, column.mask, filter_raw=column.name == "claimant_email") for column in claims.columns
+    )
+    return (TableGrant(claims.name, claims.relation, columns, claims.filter, claims.attributes, None, ()), *others)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT count(*) FROM claims_v WHERE claimant_email = 'c1@acme.example'", ((1,),)),
+        ("SELECT count(*) FROM claims_v WHERE severity > 0 AND (claimant_email LIKE 'c1@%') AND status <> ''", ((1,),)),
+        ("SELECT count(*) FROM claims_v WHERE NOT claimant_email IN ('c1@acme.example', 'c4@acme.example')", ((118,),)),
+        ("SELECT claimant_email FROM claims_v c WHERE c.claimant_email = 'c1@acme.example'", (("***@acme.example",),)),
+        ("SELECT count(*) FROM claims_v c JOIN depots_v d USING (depot_id) WHERE c.claimant_email = 'c1@acme.example'", ((1,),)),
+        # everywhere else the mask stands
+        ("SELECT count(*) FROM claims_v WHERE claimant_name = 'Jonas Costa T1'", ((0,),)),
+        ("SELECT count(*) FROM claims_v WHERE claimant_email = 'c2@globex.example'", ((0,),)),
+        ("SELECT count(*) FROM claims_v WHERE claimant_email = 'c1@acme.example' OR false", ((0,),)),
+        ("SELECT count(*) FROM claims_v WHERE lower(claimant_email) = 'c1@acme.example'", ((0,),)),
+        (
+            "SELECT count(*) FROM depots_v d LEFT JOIN claims_v c USING (depot_id) WHERE c.claimant_email = 'c1@acme.example'",
+            ((0,),),
+        ),
+        ("SELECT count(*) FROM claims_v GROUP BY claimant_email HAVING claimant_email = 'c1@acme.example'", ()),
+        ("SELECT count(*) FROM (SELECT 'c1@acme.example' AS claimant_email) x JOIN claims_v USING (claimant_email)", ((0,),)),
+    ],
+)
+def test_raw_values_stand_in_predicates_where_granted(engine, text, rows):
+    assert run(engine, text, 1, grants=_raw_grants(1)).rows == rows
+
+
+def test_raw_values_are_never_shown(engine):
+    table = run(
+        engine, "SELECT * FROM claims_v WHERE claimant_email LIKE 'c%' ORDER BY claim_id LIMIT 3", 1, grants=_raw_grants(1)
+    )
+    assert [column.name for column in table.columns] == [column.name for column in grants(1)[0].columns]
+    assert "c1@" not in json.dumps(table.rows)
+    for text in (
+        "SELECT pointsman_raw_claimant_email FROM claims_v",
+        "SELECT c['pointsman_raw_claimant_email'] FROM claims_v c",
+        "SELECT COLUMNS('.*raw.*') FROM claims_v",
+        "SELECT 1 FROM claims_v WHERE pointsman_raw_claimant_email = 'c1@acme.example'",
+        "SELECT 1 FROM claims_v ORDER BY pointsman_raw_claimant_email",
+    ):
+        assert refusal(engine, text, grants=_raw_grants(1)).code == "sql_unknown_column"
+
+
 def test_rows_are_cut_at_the_cap(engine):
     table = run(engine, "SELECT a.claim_id FROM claims_v a, claims_v b", 1, limits=SqlLimits(max_rows=50))
     assert len(table.rows) == 50
