@@ -111,15 +111,16 @@ def _fields(catalog: Catalog) -> Iterator[Fault]:
         for field in dataset.fields:
             where = f"{dataset.name}.{field.name}"
             try:
-                others = {table for table, _ in reads(expand_field(catalog, dataset, field))} - {dataset.name}
-                for other in sorted(others):
+                for other, column in sorted(reads(expand_field(catalog, dataset, field))):
+                    if other == dataset.name:
+                        continue
                     graph = graph or build_graph(catalog)
                     if one_way(graph, dataset.name, other) is not None:
                         continue
                     if one_way(graph, other, dataset.name) is not None:
                         raise Refused(
                             "E_UNAGGREGATED_FINER_GRAIN_REFERENCE",
-                            f"the field `{where}` takes a row of `{other}`, of which `{dataset.name}` has many: aggregate it in a metric",
+                            f"the field `{where}` takes `{other}.{column}`, of which one row of `{dataset.name}` has many: aggregate it in a metric",
                         )
                     code = "E3012_MN_NO_SAFE_REWRITE" if connected(graph, dataset.name, other) else "E_NO_PATH"
                     raise Refused(code, f"no path leads from `{dataset.name}` to `{other}`")

@@ -19,7 +19,7 @@ from router.sql.expressions import not_found
 from router.sql.form import By, Form
 from router.sql.groups import lower_groups
 from router.sql.paths import build_graph
-from router.sql.predicates import field_text
+from router.sql.predicates import field_text, refuse_small
 
 
 def lower_form(form: Form, catalog: Catalog, *, min_group: Mapping[str, int] | None = None) -> Compiled:
@@ -49,9 +49,7 @@ def _rows(plan: Plan) -> Compiled:
     shown = [(field_text(branch, ref, "row"), columns.fresh(plan.field_of(ref).name)) for ref in form.show]
     where = plan.where_of(branch)
     order = _order(plan, branch, [text for text, _ in shown])
-    small = sorted({node.dataset for node in branch.nodes.values()} & set(plan.min_group))
-    if small:
-        raise Refused("form_min_group", f"rows of `{small[0]}` may only be counted in groups", "ask for a measure of it")
+    refuse_small(branch, plan.min_group)
     listed = ", ".join(f"{text} AS {quoted(name)}" for text, name in shown)
     parts = [f"SELECT {'DISTINCT ' if form.distinct else ''}{listed}", branch.sources(), where, order, plan.limit_text()]
     return plan.compiled(parts, [name for _, name in shown])

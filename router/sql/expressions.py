@@ -64,9 +64,15 @@ def parse_expression(text: str) -> exp.Expr:
 def _check_shape(text: str, tree: exp.Expr) -> None:
     for node in tree.walk():
         if isinstance(node, exp.WindowSpec) and (node.args.get("kind") == "GROUPS" or node.find(exp.Placeholder)):
-            raise Refused("E_DEFERRED_FRAME_MODE", f"`{text}` uses a deferred frame", "use ROWS or RANGE with whole numbers")
+            raise Refused(
+                "E_DEFERRED_FRAME_MODE",
+                f"`{text}` has a frame that the Foundation draft defers (§10): GROUPS, or a bound that is a parameter",
+                "use ROWS or RANGE, each bound a literal integer, UNBOUNDED or CURRENT ROW",
+            )
         if isinstance(node, exp.Window) and node.find_ancestor(exp.Window):
-            raise Refused("E_NESTED_WINDOW", f"`{text}` has a window inside a window", "make the inner one a field of its own")
+            raise Refused(
+                "E_NESTED_WINDOW", f"`{text}` has a nested window", "use a single window; make the inner one a derived field"
+            )
         starred = isinstance(node, exp.Star) and _counts(node)
         if isinstance(node, exp.Placeholder) or (isinstance(node, _NOT_IN_EXPRESSIONS) and not starred):
             raise Refused(
@@ -141,7 +147,9 @@ def _metric(catalog: Catalog, name: str, above: tuple[str, ...]) -> exp.Expr:
             inner = _metric(catalog, node.name, (*above, metric.name))
             if inner.find(exp.Window):
                 raise Refused(
-                    "E_WINDOWED_METRIC_COMPOSITION", f"`{metric.name}` is composed onto a windowed metric", "use it directly"
+                    "E_WINDOWED_METRIC_COMPOSITION",
+                    f"`{metric.name}` is a composition onto a metric with a window (deferred, §10)",
+                    "make a derived field of the window",
                 )
             return _paren(inner)
         dataset = catalog.dataset(node.table)
@@ -170,9 +178,8 @@ def expand_ref(catalog: Catalog, dataset_name: str, field_name: str) -> exp.Expr
 
 
 def not_found(name: str, what: str) -> Refused:
-    return Refused(
-        "E_NAME_NOT_FOUND", f"there is no {what} `{name}`", "write fields as `dataset.field` and metrics by their bare name"
-    )
+    hint = "a bare name is that of a global metric; write fields as `dataset.field`"
+    return Refused("E_NAME_NOT_FOUND", f"there is no {what} `{name}`", hint)
 
 
 def _transform(tree: exp.Expr, bound: Any) -> exp.Expr:

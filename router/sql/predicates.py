@@ -55,6 +55,13 @@ def field_text(branch: Branch, ref: Ref, role: Role = "condition") -> str:
     return text if tree.key in ("column", "paren", "anonymous") else f"({text})"
 
 
+def refuse_small(branch: Branch, min_group: Mapping[str, int]) -> None:
+    """Rows that may only be counted in groups are neither shown nor asked after one by one."""
+    small = sorted({node.dataset for node in branch.nodes.values()} & set(min_group))
+    if small:
+        raise Refused("form_min_group", f"rows of `{small[0]}` may only be counted in groups", "ask for a measure of it")
+
+
 def canonical(catalog: Catalog, ref: Ref) -> str:
     """The dataset's name as the catalogue spells it."""
     found = catalog.dataset(ref.dataset)
@@ -112,6 +119,7 @@ def _against_all(pred: AgainstAll, scope: Scope) -> str:
     apart = Branch(branch.catalog, branch.graph, branch.names, branch.reads, home)
     inner = field_text(apart, Ref(home, pred.ref.field))
     least = scope.min_group.get(home)
+    refuse_small(apart, {name: number for name, number in scope.min_group.items() if name != home})
     call = f"count(DISTINCT {inner})" if pred.agg == "count_distinct" else f"{pred.agg}({inner})"
     shown = call if least is None else f"CASE WHEN count(*) >= {least} THEN {call} END"
     return f"{at} {pred.op} (SELECT {shown} {apart.sources()})"
@@ -123,8 +131,6 @@ def _exists(pred: Exists, scope: Scope) -> str:
     found = catalog.dataset(pred.dataset)
     if found is None:
         raise Refused("E_NAME_NOT_FOUND", f"there is no dataset `{pred.dataset}`", "use a dataset of the catalogue")
-    if found.name in scope.min_group:
-        raise Refused("form_min_group", f"rows of `{found.name}` may only be counted in groups", "ask for a measure of it")
     ties = _ties(graph, scope.anchor, found.name, pred.via)
     inner = Branch(catalog, graph, branch.names, branch.reads, ties.root, prefix=ties.chain if ties.far else ())
     last = inner.join(ties.chain)
@@ -134,6 +140,7 @@ def _exists(pred: Exists, scope: Scope) -> str:
         f"{text_of(inner.column_of(tied, here))} = {text_of(branch.column_of(outer, there))}" for here, there in ties.link.pairs
     ]
     conditions += [lower_pred(one, Scope(inner, found.name, scope.min_group)) for one in pred.where]
+    refuse_small(inner, scope.min_group)
     where = f"{inner.sources(len(ties.chain))} WHERE {' AND '.join(conditions)}"
     if pred.count is not None:
         op, number = pred.count

@@ -62,6 +62,8 @@ def test_has_over_a_bridge_and_up_a_chain():
     assert rows(Form("actors", show=(Ref("actors", "name"),), where=(action,)), F_BRIDGE) == [("Alice",), ("Bob",)]
     two = Exists("movies", count=("=", 2))
     assert rows(Form("actors", show=(Ref("actors", "name"),), where=(two,)), F_BRIDGE) == [("Alice",)]
+    again = "INSERT INTO appearances VALUES (2, 10), (2, 10);"
+    assert rows(Form("actors", show=(Ref("actors", "name"),), where=(two,)), F_BRIDGE, extra=again) == [("Alice",)]
     lines = Exists("order_lines", (equal("order_lines", "sku", "B"),))
     assert rows(Form("customers", show=(Ref("customers", "id"),), where=(lines,)), F_CHAIN) == [(1,), (4,)]
     retail = Exists("segments", (equal("segments", "name", "retail"),))
@@ -144,6 +146,21 @@ def test_small_groups_do_not_appear():
         refused(Form("customers", measures=(CUSTOMERS_COUNT,), where=(Exists("orders"),)), min_group=least).code
         == "form_min_group"
     )
+
+
+def test_small_groups_are_not_asked_after_one_by_one():
+    """Nor inside EXISTS, where no group could be counted: not the rows themselves, and nothing that is joined to them."""
+    behind = Exists("orders", (equal("customers", "region", "EAST"),))
+    form = Form("customers", measures=(CUSTOMERS_COUNT,), where=(behind,))
+    assert refused(form, min_group={"customers": 2}).code == "form_min_group"
+    segment = Exists("orders", (equal("segments", "name", "retail"),))
+    assert (
+        refused(Form("customers", measures=(CUSTOMERS_COUNT,), where=(segment,)), F_CHAIN, min_group={"segments": 2}).code
+        == "form_min_group"
+    )
+    above = Form("orders", measures=(ORDERS_COUNT,), where=(AgainstAll(Ref("orders", "amount"), ">", "avg"),))
+    assert rows(above, min_group={"orders": 3}) == []
+    assert "CASE WHEN count(*) >= 3 THEN avg" in lower_form(above, F_PRELUDE, min_group={"orders": 3}).sql
 
 
 def test_everything_bound_is_in_the_text():

@@ -27,6 +27,50 @@ def outcome(vector):
     return run(compiled.sql, vector.catalog.name, vector.extra)
 
 
+SAYS = {
+    "T-002": "Dimensions|Fields|scalar",
+    "T-003": "scalar|total_revenue|aggregate",
+    "T-007": "aggregate|Where|Having",
+    "T-008": "Having|Where",
+    "T-009": "row-level|aggregate|split",
+    "T-013": "orders|inventory_movements|shared dimension",
+    "T-014": "actors|movies|bridge",
+    "T-019": "order_placed_by|order_fulfilled_by",
+    "T-020": "total_revenue|global",
+    "T-021": "pre-aggregate",
+    "T-022": "scalar|fan-out|customers|orders",
+    "T-023": "orders.amount|aggregate|customers",
+    "T-025": "orders|aggregation|single home",
+    "T-029": "window|Where|Qualify|subquery",
+    "T-030": "nested window|single window|derived field",
+    "T-033": "window|composition|derived field|§10",
+    "T-034": "GROUPS|ROWS|RANGE|§10",
+    "T-035": "parameter|literal integer|UNBOUNDED|§10",
+    "T-040": "customers|weather_observations|no path|relationship",
+    "T-041": "select|reserved|rename",
+    "T-042": "grain|deferred|§10",
+    "T-050": "Dimensions|Measures|at least one",
+    "T-051": "Fields|at least one|scalar",
+}
+"""What the catalogue wants to read in a refusal (`must_contain`), where the refusal can know it."""
+
+
+def words_of(vector):
+    if vector.document is not None or vector.model:
+        faults = check_catalog(vector.catalog) if vector.model else check_document(vector.document)
+        return " ".join(f"{fault.where} {fault.message}" for fault in faults)
+    with pytest.raises(Refused) as caught:
+        lower_form(parse_form(vector.form), vector.catalog)
+    return f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("number", SAYS)
+def test_refusal_says_what_the_catalogue_wants_to_read(number):
+    vector = next(one for one in VECTORS if one.number == number and one.list == DATA)
+    text = words_of(vector).lower()
+    assert [part for part in SAYS[number].split("|") if part.lower() not in text] == []
+
+
 def plain(rows, ordered):
     numbers = [
         tuple(round(float(cell), 2) if isinstance(cell, int | float) or hasattr(cell, "quantize") else cell for cell in row)
