@@ -21,19 +21,22 @@ from typing import TYPE_CHECKING, Any, Self
 from router import decision
 from router.ask import MAX_QUESTION_CHARS, Line, ask
 from router.config import Settings, find_settings, load_settings
-from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source
+from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, TableGrant
 from router.errors import Refused, UsageError
 from router.execute import Threads
 from router.identity import identify
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
 
 if TYPE_CHECKING:
+    from connectors.duckdb_tables import DuckTables, PhysicalCopies
     from connectors.ledger import SqlLedger
     from connectors.local_models import MiniLM
     from connectors.manifest import SqlManifest
     from connectors.oidc import OidcVerifier
     from connectors.sqlite_documents import SqliteDocuments
+    from connectors.table_snapshots import DuckSnapshots
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
+    from router.ingest.tables import TableReport
     from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
 
 DEFAULT_K = 5
@@ -298,6 +301,24 @@ class Router:
 
         return index_sources(jobs, self.workshop, full=full, dry_run=dry_run, declared=declared, progress=progress)
 
+    def copy_tables(
+        self, names: Sequence[str] = (), *, full: bool = False, progress: Callable[[TableReport], None] | None = None
+    ) -> list[TableReport]:
+        """Copy the named tables of the configuration, or all, into a new snapshot; what is not named is carried over."""
+        from connectors.sql_sources import TableRows
+        from router.ingest.tables import copy_tables, table_jobs
+
+        jobs, declared = table_jobs(self.settings, names, TableRows), tuple(self.settings.tables)
+        if not jobs and self.snapshots.current() is None:
+            return []
+        return copy_tables(jobs, declared, self.snapshots, now_us=_clock_us, full=full, progress=progress)
+
+    @functools.cached_property
+    def snapshots(self) -> DuckSnapshots:
+        from connectors.table_snapshots import DuckSnapshots
+
+        return DuckSnapshots(self.state / "tables")
+
     def index_status(self) -> IndexStatus:
         """Counts, ages, model and failures by reason, by source."""
         from router.ingest.reconcile import index_status
@@ -369,7 +390,7 @@ class Router:
             from connectors.sql_sources import Rows
 
             return Rows(
-                database=_database_url(settings.database, self.settings.folder),
+                database=self.settings.database_url(settings.database),
                 query=settings.query,
                 id_column=settings.id,
                 title_column=settings.title,
@@ -480,6 +501,28 @@ def make_database(path: Path, script: str) -> None:
     sql_sources.make_database(path, script)
 
 
+def open_tables(database: Path | Callable[[], Path]) -> DuckTables:
+    """Governed rows over a snapshot; the gate's functions go to the workers by name."""
+    from connectors.duckdb_tables import DuckTables, Gate
+    from router.sql import gate
+
+    return DuckTables(Gate(gate.check_text, gate.check_versions, gate.govern, gate.refuse), database)
+
+
+def make_tables(script: str, path: Path) -> None:
+    """A DuckDB file from a script that is trusted, for evaluation."""
+    from connectors.duckdb_tables import build_database
+
+    build_database(script, path)
+
+
+def open_copies(database: Path, grants: Sequence[TableGrant]) -> PhysicalCopies:
+    """Copies of only the granted rows and columns: what evaluation compares with."""
+    from connectors.duckdb_tables import PhysicalCopies
+
+    return PhysicalCopies(database, grants)
+
+
 def load_record_key(path: Path) -> bytes:
     """32 random bytes, made once, readable by their owner only."""
     try:
@@ -539,11 +582,3 @@ def _open_log(settings: Settings) -> Callable[..., None]:
         logger.msg(event, **fields)
 
     return write
-
-
-def _database_url(url: str, folder: Path) -> str:
-    """A relative SQLite file is meant from the configuration's folder."""
-    prefix = "sqlite:///"
-    if url.startswith(prefix) and not url.startswith(prefix + "/") and url != prefix:
-        return prefix + str((folder / url[len(prefix) :]).absolute())
-    return url

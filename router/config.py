@@ -13,7 +13,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -54,6 +54,32 @@ class SourceSettings(_Strict):
     labels: RowLabels | None = Field(
         default=None,
         description="connector `rows`: the columns that carry the labels; any other attribute of the schema's Document may stand beside",
+    )
+
+
+TableName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
+TypeName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_ (),]*(\[\])*$", max_length=200)]
+
+
+class TableSettings(_Strict):
+    """Where a table of the governed SQL is copied from: files, or a table or query of a database."""
+
+    path: Path | None = Field(
+        default=None, description="a CSV, Parquet or DuckDB file; a `*` in the last part stands for several files of one kind"
+    )
+    format: Literal["auto", "csv", "parquet", "duckdb"] = Field(
+        default="auto", description="what the file is; `auto` goes by its ending"
+    )
+    database: str | None = Field(default=None, description="SQLAlchemy URL of a database, instead of `path`")
+    database_env: str | None = Field(
+        default=None, description="name of the environment variable that holds the URL, where it holds a password"
+    )
+    table: str | None = Field(
+        default=None, description="`table` or `schema.table` in the database or DuckDB file; default: the table's own name"
+    )
+    query: str | None = Field(default=None, description="a SELECT in the database, instead of `table`")
+    types: Mapping[str, TypeName] = Field(
+        default_factory=dict, description="DuckDB types by column, where the one that is found is not meant"
     )
 
 
@@ -110,6 +136,10 @@ class Settings(_Strict):
         default_factory=dict,
         description="one table a source, by its name in sources.yaml: the folder of its documents, or the rows of a query",
     )
+    tables: Mapping[TableName, TableSettings] = Field(
+        default_factory=dict,
+        description="one table a relation of the governed SQL, by the name that `source` in catalog.yaml gives; `pointsman index` copies it",
+    )
     stores: StoreSettings = Field(default=StoreSettings(), description="where documents are indexed")
     ledger: LedgerSettings = Field(default=LedgerSettings(), description="where decisions are recorded")
     log: LogSettings = Field(default=LogSettings(), description="where decisions are logged")
@@ -120,6 +150,13 @@ class Settings(_Strict):
     def at(self, path: Path) -> Path:
         """`path` against the folder of the configuration file."""
         return (self.folder / path).absolute()
+
+    def database_url(self, url: str) -> str:
+        """A relative SQLite file is meant from the configuration's folder."""
+        prefix = "sqlite:///"
+        if url.startswith(prefix) and not url.startswith(prefix + "/") and url != prefix:
+            return prefix + str(self.at(Path(url[len(prefix) :])))
+        return url
 
     @property
     def policy_folder(self) -> Path:
@@ -203,11 +240,16 @@ def _known(place: tuple[int | str, ...]) -> list[str]:
 
 def _model_at(place: tuple[int | str, ...]) -> type[BaseModel]:
     model: type[BaseModel] = Settings
-    for part in place:
+    for depth, part in enumerate(place):
+        if depth == 1 and place[0] in _NAMED:
+            continue  # the names are the deployment's own
         field = model.model_fields.get(str(part))
-        inner = _model_of(field.annotation) if field is not None else None
-        model = inner or SourceSettings  # below `sources` the names are the deployment's own
+        model = (_model_of(field.annotation) if field is not None else None) or model
     return model
+
+
+_NAMED = ("sources", "tables")
+"""Keys under which the deployment's own names stand."""
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
@@ -247,7 +289,7 @@ def _tables() -> Iterator[tuple[str, str, type[BaseModel]]]:
         model = _model_of(field.annotation)
         if model is None:
             continue
-        title = "sources.NAME" if model is SourceSettings else name
+        title = f"{name}.NAME" if name in _NAMED else name
         yield title, str(field.description), model
         for inner, part in _fields(model):
             if deeper := _model_of(part.annotation):
@@ -261,6 +303,8 @@ def _type_words(field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind in _TYPE_WORDS]
+    if get_origin(field.annotation) is Mapping:
+        return "table of text"
     word = "list of text" if get_origin(field.annotation) is tuple else _TYPE_WORDS[kinds[0]]
     return " ".join([word, *_bounds(field)])
 
@@ -278,7 +322,12 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
 def _default_words(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    if field.default is None or field.default == () or _model_of(field.annotation) is not None:
+    if (
+        field.default is None
+        or field.default == ()
+        or field.default_factory is not None
+        or _model_of(field.annotation) is not None
+    ):
         return ""
     return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"
 

@@ -470,6 +470,52 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class RowColumn:
+    """One column of a table that is copied: `type` in DuckDB's words, `form` how a cell's text is to be read: as it is, as
+    hexadecimal digits of bytes, or as JSON (lists)."""
+
+    name: str
+    type: str
+    form: Literal["text", "hex", "json"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """Files of one format that make up one table. `table` is the relation inside a DuckDB file; `types` are what the operator says
+    of columns, and win over what is found."""
+
+    paths: tuple[str, ...]
+    format: Literal["csv", "parquet", "duckdb"]
+    table: str = ""
+    types: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTable:
+    """One table of a snapshot and how fresh it is. `fingerprint` is of what it was copied from, empty where that cannot be told;
+    `origin` says what kind of place that is. `failed` is the code of the latest copy that did not succeed, if it came after."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    rows: int
+    origin: str
+    fingerprint: str
+    copied_at_us: int
+    failed: str = ""
+    failed_at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """Every table as of one switch. `failures` are codes and times of tables that no copy of ever succeeded."""
+
+    version: str
+    made_at_us: int
+    tables: tuple[CopiedTable, ...]
+    failures: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the gate says of one text. `code` is empty where it may run; `tables` are the governed names it reads."""
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from router.domain import (
     Content,
+    CopiedTable,
     Embedded,
     Entry,
     Found,
@@ -27,11 +28,14 @@ from router.domain import (
     RawLabels,
     Record,
     Rejected,
+    RowColumn,
     Search,
     SqlLimits,
     Stored,
     Table,
+    TableFile,
     TableGrant,
+    TableSnapshot,
     Verdict,
 )
 from router.filters import Filter
@@ -280,4 +284,58 @@ class SqlEngine(Protocol):
         compiled: bool = False,
     ) -> Verdict:
         """The gate alone: nothing is run. What the gate refuses is a verdict, not an error."""
+        ...
+
+
+class RowSource(Protocol):
+    """One table or query of a database, read once from its first row to its last in one consistent view."""
+
+    @property
+    def origin(self) -> str:
+        """What kind of database it is, for people."""
+        ...
+
+    def open(self) -> AbstractContextManager[tuple[tuple[RowColumn, ...], Iterator[Sequence[Sequence[Any]]]]]:
+        """Its columns, and its rows in batches. Raises `SourceError` also between two batches."""
+        ...
+
+
+class TableDraft(Protocol):
+    """A snapshot that nobody sees yet."""
+
+    @property
+    def version(self) -> str: ...
+
+    def copy(self, name: str, origin: TableFile | RowSource, *, fingerprint: str, at_us: int) -> CopiedTable:
+        """All rows, in bounded memory. Raises `SourceError`; the draft then holds nothing of that name."""
+        ...
+
+    def carry(self, table: CopiedTable) -> None:
+        """The table as the current snapshot has it."""
+        ...
+
+    def switch(self, snapshot: TableSnapshot) -> None:
+        """Check every table against what `snapshot` says of it, then make the draft current, atomically."""
+        ...
+
+
+class TableSnapshots(Protocol):
+    """Versions of all tables. The current one and the one before it are kept, so that what still reads ends undisturbed."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Held by whoever copies; a second holder gets `SourceError("tables_busy")` at once."""
+        ...
+
+    def current(self) -> TableSnapshot | None: ...
+
+    def fingerprint(self, origin: TableFile) -> str:
+        """Changes whenever the files may have changed. Raises `SourceError("table_missing")`."""
+        ...
+
+    def draft(self) -> AbstractContextManager[TableDraft]:
+        """Thrown away unless it was switched."""
+        ...
+
+    def note(self, snapshot: TableSnapshot) -> None:
+        """Record what is known of the current version anew: that a copy failed."""
         ...
