@@ -96,6 +96,14 @@ def dialect() -> Any:
             def _values_to_select(self, values: Any) -> Any:
                 return values
 
+            def _parse_from(self, joins: bool = False, **rest: Any) -> Any:
+                """`FROM unnest(…) JOIN … SELECT …`: sqlglot looks for joins only behind the name of a table."""
+                from_ = super()._parse_from(joins=joins, **rest)
+                behind = joins and from_ is not None and isinstance(from_.this, exp.Unnest | exp.Values)
+                if behind and (found := list(self._parse_joins())):
+                    from_.this.meta["joins"] = found  # `parse` hands them to the SELECT
+                return from_
+
             def _parse_bracket(self, this: Any = None) -> Any:
                 """`list(x)[1]` takes one of a list; sqlglot would read a list constructor and lose `x`."""
                 if isinstance(this, exp.Anonymous) and self._curr is not None and self._curr.text == "[":
@@ -152,7 +160,21 @@ def parse(text: str) -> Any:
         raise Unfit("sql_not_one")
     if type(trees[0]).__name__ not in WITH_HOLDERS:
         raise Unfit("sql_not_select")
+    _attach_joins(trees[0])
     return trees[0]
+
+
+def _attach_joins(tree: Any) -> None:
+    """Joins that `_parse_from` found behind the first source of a FROM-first SELECT."""
+    from sqlglot import exp
+
+    for source in tree.find_all(exp.Unnest, exp.Values):
+        joins = source.meta.pop("joins", None)
+        if joins:
+            select = source.parent.parent if isinstance(source.parent, exp.From) else None
+            if not isinstance(select, exp.Select):
+                raise Unfit("sql_syntax")
+            select.set("joins", joins + (select.args.get("joins") or []))
 
 
 def generate(tree: Any, *, copy: bool) -> str:

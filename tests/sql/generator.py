@@ -268,7 +268,7 @@ class Grammar:
         columns = {f"c{at}": self.r.choice([N, S, D, T]) for at in range(self.r.randint(1, 4))}
         items = ", ".join(f"{self.value(scope, kind)} AS {name}" for name, kind in columns.items())
         distinct = self.r.choice(["", "", "", "DISTINCT "])
-        if self.maybe(0.15) and "VALUES" not in text:
+        if self.maybe(0.15):
             return f"FROM {text} SELECT {distinct}{items}{where}", columns
         return f"SELECT {distinct}{items} FROM {text}{where}", columns
 

@@ -604,3 +604,45 @@ def test_off_where_workers_cannot_be_confined(monkeypatch, database):
     with pytest.raises(SourceError) as error:
         DuckTables(GATE, database)
     assert error.value.code == "sql_off"
+
+
+# --- the world outside ------------------------------------------------------------------------------------------------
+
+
+def test_ten_million_rows_under_the_cap(tmp_path):
+    """The answer is cut, and the worker's memory does not follow the table's size."""
+    target = tmp_path / "big.duckdb"
+    duckdb_tables.build_database(
+        "CREATE TABLE t AS SELECT i AS n, 'x' || i AS s, 1 AS tenant_id FROM range(10000000) AS r(i)", target
+    )
+    big = TableGrant("t", "main.t", (ColumnGrant("n"), ColumnGrant("s")), Eq("tenant", "1"), grants(1)[0].attributes, None, ())
+    with DuckTables(GATE, target, workers=1, limits=SqlLimits(timeout_s=20)) as engine:
+        table = run(engine, "SELECT n, s FROM t", 1, grants=(big,), limits=SqlLimits(timeout_s=20))
+        (worker,) = engine._all
+        resident_kb = int(Path(f"/proc/{worker.process.pid}/status").read_text().split("VmRSS:")[1].split()[0])
+    assert (len(table.rows), table.truncated) == (10_000, True)
+    assert resident_kb < 500_000
+
+
+def test_interrupt_of_the_caller_ends_the_statement(database):
+    """Ctrl-C while a statement runs: the caller hears it at once, its worker is gone, the next statement runs."""
+    with DuckTables(GATE, database, workers=1) as engine:
+        engine.warm()
+        started = time.monotonic()
+        timer = threading.Timer(0.3, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            run(engine, BOMBS["cross join"], 1)
+        assert time.monotonic() - started < 1.5
+        assert len(run(engine, "SELECT claim_id FROM claims_v LIMIT 3", 1).rows) == 3
+
+
+def test_database_that_somebody_writes(tmp_path):
+    """A file locked by its writer is a fault with a code, and served again when the writer is gone."""
+    target = make_database(tmp_path)
+    with DuckTables(GATE, target, workers=1) as engine:
+        with duckdb.connect(str(target)):
+            with pytest.raises(SourceError) as error:
+                run(engine, "SELECT count(*) AS n FROM claims_v", 1)
+            assert error.value.code == "sql_database"
+        assert run(engine, "SELECT count(*) AS n FROM claims_v", 1).rows == ((120,),)
