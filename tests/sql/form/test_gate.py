@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 
 from connectors.duckdb_tables import _Parsing
 from router.catalog import Catalog
 from router.domain import ColumnGrant, SqlLimits, TableGrant
+from router.errors import Refused
 from router.filters import Always
 from router.sql import gate
 from router.sql.compile import lower_form
 from router.sql.parse_form import parse_form
+from tests.sql.form.strategies import forms_over
 from tests.sql.form.vectors import VECTORS
-from tests.sql.form.worlds import link, metrics, table
+from tests.sql.form.worlds import F_BRIDGE, F_CHAIN, F_PRELUDE, link, metrics, table
 from tests.sql.oracle import Oracle, grants
 
 PARSING = _Parsing()
@@ -36,6 +40,27 @@ def test_text_of_a_vector_passes_the_gate(vector):
     compiled = lower_form(parse_form(vector.form), vector.catalog)
     governed = gate.govern(PARSING, compiled.sql, granted(vector.catalog), DAY, SqlLimits(), compiled=True)
     assert set(governed.tables) == {dataset for dataset, _ in compiled.reads} or not compiled.reads
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([F_PRELUDE, F_BRIDGE, F_CHAIN]).flatmap(lambda world: st.tuples(st.just(world), forms_over(world))))
+def test_any_form_is_refused_or_passes_the_gate(asked):
+    """Nothing but `Refused` leaves the compiler, and what it writes the gate can read: only size and odd characters stop there."""
+    world, form = asked
+    try:
+        compiled = lower_form(form, world)
+    except Refused as refused:
+        event(refused.code)
+        return
+    try:
+        gate.govern(PARSING, compiled.sql, granted(world), DAY, SqlLimits(), compiled=True)
+    except Refused as refused:
+        event(f"gate {refused.code}")
+        stopped = refused.code
+    else:
+        event("passes")
+        stopped = ""
+    assert stopped in ("", "sql_characters", "sql_too_large"), compiled.sql
 
 
 CLAIMS = Catalog(
