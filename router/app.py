@@ -1,6 +1,7 @@
 """The composition root: `Settings` in, a `Router` out. The only module that imports `connectors`.
 
 Connectors are imported where they are first needed, so that `pointsman --help` and `whoami` load no model and no engine.
+The file is longer than most because everything is wired here and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from router import decision
 from router.ask import MAX_QUESTION_CHARS, Line, ask
+from router.ask_sql import SqlAnswer, SqlLine, ask_sql
 from router.config import Settings, find_settings, load_settings
-from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, TableGrant
+from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, SqlLimits, TableGrant
 from router.errors import Refused, UsageError
 from router.execute import Threads
 from router.identity import identify
@@ -74,10 +76,11 @@ class Router:
         """Write what is still summed, then let go of threads and files. Idempotent."""
         built = self.__dict__
         self._append_quietly(self._refused.drain())
-        for name in ("threads", "store", "manifest", "ledger"):
+        for name in ("tables", "threads", "store", "manifest", "ledger"):
             if name in built:
                 built.pop(name).close()
         built.pop("line", None)
+        built.pop("sql_line", None)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -92,6 +95,17 @@ class Router:
         asked = _parse_question(question, k, now, self.settings.deadlines.ask_s if deadline_s is None else deadline_s)
         try:
             return ask(self.line, token, asked)
+        except Refused as error:
+            self._token_refused(token, error)
+            raise
+
+    def ask_sql(
+        self, text: str, *, token: str, run: bool = True, now: datetime | None = None, deadline_s: float | None = None
+    ) -> SqlAnswer:
+        """One SELECT over governed names, judged by the gate and, with `run`, answered with the caller's own rows."""
+        asked = _parse_question(text, 1, now, self.settings.deadlines.ask_s if deadline_s is None else deadline_s)
+        try:
+            return ask_sql(self.sql_line, token, asked, run=run)
         except Refused as error:
             self._token_refused(token, error)
             raise
@@ -191,6 +205,25 @@ class Router:
                 sealed=self._sealed,
                 alarm=self.log,
             )
+
+    @functools.cached_property
+    def sql_line(self) -> SqlLine:
+        with self._lock:
+            return SqlLine(
+                policies=self.policies,
+                verifier=self.verifier,
+                ledger=self.ledger,
+                tables=self.tables,
+                limits=SqlLimits(),
+                key=self.key,
+                question_form=self.settings.ledger.question,
+                clock_us=_clock_us,
+                sealed=self._sealed,
+            )
+
+    @functools.cached_property
+    def tables(self) -> DuckTables:
+        return open_tables(self.snapshots.path)
 
     def verifier(self, policies: PolicySet) -> OidcVerifier:
         """The verifier of a policy version's issuers; its cached keys live on while the issuers stay the same."""

@@ -563,9 +563,9 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Proof of the filter that one leg ran under."""
+    """Proof of the filter that one leg ran under; a table's leg is `sql:` and its governed name."""
 
-    leg: Leg
+    leg: str
     digest: str
 
 

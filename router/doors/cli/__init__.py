@@ -62,7 +62,9 @@ log_app = typer.Typer(help="Read and verify the ledger of decisions.", **_PLAIN)
 app.add_typer(index_app, name="index")
 app.add_typer(policies_app, name="policies")
 app.add_typer(eval_app, name="eval")
+sql_app = typer.Typer(help="Ask the tables in SQL, as somebody: one SELECT over governed names.", **_PLAIN)
 app.add_typer(log_app, name="log")
+app.add_typer(sql_app, name="sql")
 
 
 @app.callback()
@@ -70,6 +72,7 @@ app.add_typer(log_app, name="log")
 @policies_app.callback()
 @eval_app.callback()
 @log_app.callback()
+@sql_app.callback()
 def root(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
     outer: dict[str, Any] = ctx.find_object(dict) or {}
     ctx.obj = {"json": json or outer.get("json"), "config": config or outer.get("config")}
@@ -283,6 +286,55 @@ def eval_retrieval(
         queries=queries,
         as_json=_options(ctx, json, config)["as_json"],
     )
+
+
+@eval_app.command("sql")
+def eval_sql(
+    ctx: typer.Context,
+    database: Annotated[Path, typer.Option(metavar="FILE", help="A .duckdb file, or a .sql script that makes one.")],
+    policies: Annotated[Path, typer.Option(metavar="DIR", help="The policy folder, with the people to judge for.")],
+    cases: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines: id, sql, must (accept or reject).")],
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Hostile and honest SQL for every person, against copies of their rows. Example: pointsman eval sql --database w.sql --policies p --cases c.jsonl"""
+    from router.doors.cli.evaluate import run_sql
+
+    run_sql(database, policies, cases, as_json=_options(ctx, json, config)["as_json"])
+
+
+@sql_app.command("check")
+def sql_check(
+    ctx: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    person: Person = None,
+    token: Token = None,
+    people: People = None,
+    now: Annotated[str | None, typer.Option(help="As of this date (YYYY-MM-DD).")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """The gate's verdict; the generated text only with `audit`. Example: pointsman sql check "SELECT count(*) FROM claims" --as ada"""
+    from router.doors.cli.sql import run_sql
+
+    run_sql(text, run=False, person=person, token=token, people=people, now=now, **_options(ctx, json, config))
+
+
+@sql_app.command("run")
+def sql_run(
+    ctx: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    person: Person = None,
+    token: Token = None,
+    people: People = None,
+    now: Annotated[str | None, typer.Option(help="As of this date (YYYY-MM-DD).")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Governed rows. Example: pointsman sql run "SELECT count(*) FROM claims" --as ada"""
+    from router.doors.cli.sql import run_sql
+
+    run_sql(text, run=True, person=person, token=token, people=people, now=now, **_options(ctx, json, config))
 
 
 @eval_app.command("access")

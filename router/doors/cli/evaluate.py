@@ -1,4 +1,4 @@
-"""`eval retrieval` and `eval access`."""
+"""`eval retrieval`, `eval sql` and `eval access`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def run_access(cases: int, seed: int, *, as_json: bool, config: Path | None) -> 
         raise SourceError("nothing_indexed", "there is no document to judge", "run `pointsman index` first")
     _print(access.as_json(report), as_json=as_json)
     if report.leaks or report.over_blocks or report.disagreements:
+        raise SystemExit(CHECK_FAILED)
+
+
+def run_sql(database: Path, policies: Path, cases: Path, *, as_json: bool) -> None:
+    """Exit code 1 with a leak, a false refusal, a mismatch or a broken limit."""
+    from router.evals import sql
+
+    report = sql.run_sql(database, policies, cases)
+    _print(report.as_json(), as_json=as_json)
+    if not report.sound:
         raise SystemExit(CHECK_FAILED)
 
 
