@@ -15,6 +15,8 @@ from router.doors.cli.output import console, one_line, print_json, print_table, 
 from router.errors import CHECK_FAILED, SourceError
 
 if TYPE_CHECKING:
+    from router.domain import TableSnapshot
+    from router.ingest.tables import TableReport
     from router.ingest.workshop import IndexReport, Progress, SourceReport
 
 
@@ -47,14 +49,20 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
 
 
 def run_index(sources: Sequence[str], *, full: bool, dry_run: bool, as_json: bool, config: Path | None) -> None:
+    """Documents and tables; a name stands for what is called so, a source, a table or both. A dry run copies no table."""
     with Router.open(config) as router, progress_bar() as progress:
-        report = router.index(sources, full=full, dry_run=dry_run, progress=progress)
+        tables = [name for name in sources if name in router.settings.tables]
+        named = [name for name in sources if name not in tables or name in router.settings.sources]
+        report = router.index(named, full=full, dry_run=dry_run, progress=progress) if named or not sources else None
+        copied = router.copy_tables(tables, full=full) if not dry_run and (tables or not sources) else []
     if as_json:
-        print_json(report_json(report))
+        print_json({**(report_json(report) if report is not None else {}), "tables": [_table_json(item) for item in copied]})
     else:
-        print_report(report)
-    failed = next((source.error for source in report.sources if source.error is not None), None)
-    if failed is not None:
+        if report is not None:
+            print_report(report)
+        print_tables(copied)
+    errors = [*(source.error for source in (report.sources if report is not None else ())), *(item.error for item in copied)]
+    if any(error is not None for error in errors):
         raise SystemExit(SourceError.exit_code)
 
 
@@ -65,6 +73,20 @@ def report_json(report: IndexReport) -> dict[str, Any]:
         "elapsed_s": round(report.elapsed_s, 3),
         "sources": [_source_json(source) for source in report.sources],
     }
+
+
+def _table_json(item: TableReport) -> dict[str, Any]:
+    error = item.error.as_json()["error"] if item.error is not None else None
+    return {"table": item.table, "outcome": item.outcome, "rows": item.rows, "error": error}
+
+
+def print_tables(copied: Sequence[TableReport]) -> None:
+    """What became of each table; of one that could not be copied, why, and what to do."""
+    if copied:
+        print_table(("table", "outcome", "rows"), [(item.table, item.outcome, item.rows) for item in copied])
+    for item in copied:
+        if item.error is not None:
+            say(f"{item.table}: {item.error.message}" + (f"; {item.error.hint}" if item.error.hint else ""), "bold red")
 
 
 def _source_json(source: SourceReport) -> dict[str, Any]:
@@ -95,9 +117,9 @@ def print_report(report: IndexReport, *, details: bool = True) -> None:
 
 def run_status(*, as_json: bool, config: Path | None) -> None:
     with Router.open(config) as router:
-        status = router.index_status()
+        status, tables = router.index_status(), router.snapshots.current()
     if as_json:
-        print_json(dataclasses.asdict(status))
+        print_json({**dataclasses.asdict(status), "tables": dataclasses.asdict(tables) if tables is not None else None})
         return
     rows = [
         (
@@ -118,6 +140,21 @@ def run_status(*, as_json: bool, config: Path | None) -> None:
             say(f"{item.source}: {count} not indexed: {reason}", "yellow")
     for model in sorted({model for item in status.sources for model in item.models}):
         say(f"model {model}", "dim")
+    if tables is not None:
+        _print_snapshot(tables)
+
+
+def _print_snapshot(snapshot: TableSnapshot) -> None:
+    """Rows and age of every table; what could not be copied is told beside its last copy."""
+    rows = [
+        (table.name, table.origin, table.rows, len(table.columns), _age(table.copied_at_us), snapshot.version[:12])
+        for table in snapshot.tables
+    ]
+    if rows:
+        print_table(("table", "from", "rows", "columns", "copied", "snapshot"), rows)
+    failed = [(table.name, table.failed, table.failed_at_us) for table in snapshot.tables if table.failed]
+    for name, code, at_us in (*failed, *snapshot.failures):
+        say(f"{name}: not copied {_age(at_us)}: {code}", "yellow")
 
 
 def _age(at_us: int) -> str:
