@@ -65,6 +65,7 @@ def dialect() -> Any:
     from sqlglot import exp
     from sqlglot.dialects.duckdb import DuckDB
     from sqlglot.generator import Generator as Plain
+    from sqlglot.tokenizer_core import TokenType
 
     plain_parser: Any = DuckDB.Parser
     plain_generator: Any = DuckDB.Generator
@@ -92,6 +93,23 @@ def dialect() -> Any:
                 if self._curr is not None and self._curr.text.upper() in INTERVAL_UNITS:
                     unit = self._parse_var(any_token=True, upper=True)
                 return self.expression(exp.Interval(this=this, unit=unit))
+
+            def _parse_type(self, *args: Any, **rest: Any) -> Any:
+                """`DATE '2024-01-01'::TIMESTAMP` casts a date; sqlglot would cast the text first."""
+                here, behind = self._curr, self._next
+                if (
+                    here
+                    and behind
+                    and behind.token_type is TokenType.STRING
+                    and here.token_type in self.TYPE_TOKENS - {TokenType.INTERVAL}
+                ):
+                    index = self._index
+                    kind = self._parse_types(check_func=True, allow_identifiers=False)
+                    literal = self._parse_primary() if isinstance(kind, exp.DataType) else None
+                    if isinstance(literal, exp.Literal):
+                        return self._parse_column_ops(self.expression(exp.Cast(this=literal, to=kind)))
+                    self._retreat(index)
+                return super()._parse_type(*args, **rest)
 
             def _values_to_select(self, values: Any) -> Any:
                 return values

@@ -561,3 +561,11 @@ select amount größe from claims_v order by 1 limit 2
 select status || region || '-' from claims_v
 select tags || tags from claims_v
 select severity || status from claims_v
+select date '2024-02-29' + interval 1 year, timestamp '2024-01-01 10:00:00'::date
+select date '2024-01-01'::timestamp, time '10:00'::varchar, '1'::int::varchar
+select (select 1) + (select 2) as three
+select claim_id from claims_v where amount >= all (select amount from claims_v)
+from unnest([1, 2]) as u(n) join claims_v c on c.severity = u.n select u.n, count(*) group by u.n
+from (values (1, 'a')) as v(n, s), depots_v select n, count(*) group by n
+select list(amount order by claim_id)[1:2], list(claim_id order by claim_id)[1] from claims_v
+with recursive tree as (select claim_id, 0 as depth from claims_v where claim_id < 4 union all select c.claim_id, depth + 1 from claims_v c join tree t on c.claim_id = t.claim_id + 3 where depth < 5) select * from tree
