@@ -6,6 +6,7 @@ In a checkout the world is used where it stands; from an install, or with --dir,
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from router.app import Router, make_database, make_development_issuer
 from router.config import load_settings
 from router.domain import Answer, Passage
-from router.doors.cli.index import progress_bar
+from router.doors.cli.index import print_tables, progress_bar
 from router.doors.cli.output import called_as, console, one_line, plain, print_json, say
 from router.errors import CHECK_FAILED, Refused, UsageError
 from router.plain import parse_yaml
@@ -76,9 +77,11 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
     settings = load_settings(world / "pointsman.toml")
     make_development_issuer(settings)
     make_database(settings.state_folder / "tickets.sqlite", (world / "tickets.sql").read_text(encoding="utf-8"))
+    runpy.run_path(str(world / "tables" / "make_tables.py"))["make_tables"](settings.state_folder / "made")
     with Router(settings) as router:
         with progress_bar() as progress:
             report = router.index(progress=progress)
+        tables = router.copy_tables()
         status = router.index_status()
         asked = ask_all(router, *load_questions(world / "questions.yaml"))
     problems = [item for item in asked if item.problem]
@@ -92,6 +95,7 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
             f"{documents} documents of two companies, {chunks} chunks ({f'{made} indexed now' if made else 'nothing changed'})",
             "dim",
         )
+        print_tables(tables)
         print_asked([item for item in asked if item.shows is not None or item.problem])
         _print_end(world, asked, problems)
     if problems:
