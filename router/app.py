@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from router import decision
 from router.ask import MAX_QUESTION_CHARS, Line, ask
 from router.ask_sql import SqlAnswer, SqlLine, ask_sql
+from router.catalog import Relation
 from router.config import Settings, find_settings, load_settings
 from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, SqlLimits, TableGrant
 from router.errors import Refused, UsageError
@@ -547,6 +548,27 @@ def make_tables(script: str, path: Path) -> None:
     from connectors.duckdb_tables import build_database
 
     build_database(script, path)
+
+
+def read_relations(database: str) -> tuple[Relation, ...]:
+    """What a database says of its relations: names, types and keys."""
+    from connectors import relations
+
+    return relations.read_relations(database)
+
+
+def count_missing(database: Path, relation: str, expressions: Sequence[str]) -> tuple[int | None, ...]:
+    """How many rows have no value of each expression."""
+    from connectors import relations
+
+    return relations.count_missing(database, relation, expressions)
+
+
+def current_tables(settings: Settings) -> Path:
+    """The file of the current snapshot. Raises `SourceError` before the first."""
+    from connectors.table_snapshots import DuckSnapshots
+
+    return DuckSnapshots(settings.state_folder / "tables").path()
 
 
 def open_copies(database: Path, grants: Sequence[TableGrant]) -> PhysicalCopies:

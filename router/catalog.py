@@ -91,3 +91,26 @@ class Catalog:
     def metric(self, name: str) -> Metric | None:
         wanted = name.lower()
         return next((metric for metric in self.metrics if metric.name.lower() == wanted), None)
+
+
+# --- what a database says ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """`type` in the database's own words."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One table or view as its database describes it. `foreign_keys` are (columns, other relation, its columns)."""
+
+    name: str
+    columns: tuple[RelationColumn, ...]
+    primary_key: tuple[str, ...] = ()
+    unique_keys: tuple[tuple[str, ...], ...] = ()
+    foreign_keys: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = ()

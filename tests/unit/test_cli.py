@@ -90,6 +90,7 @@ JSON_COMMANDS = [
     ("log", "summary", "--since", "7d"),
     ("doctor",),
     ("eval", "access", "--cases", "20"),
+    ("catalog", "check"),
 ]
 
 
@@ -114,7 +115,7 @@ def test_every_command_is_tried_as_json():
     named = {name for name, _ in commands()}
     elsewhere = {
         ("init",), ("demo",), ("index", "forget"), ("policies", "test"), ("log", "tail"), ("log", "show"), ("eval", "retrieval"),
-        ("eval", "sql"), ("sql", "check"), ("sql", "run"),  # tests/sql/test_eval_sql.py, tests/unit/test_ask_sql.py
+        ("eval", "sql"), ("sql", "check"), ("sql", "run"), ("catalog", "derive"),  # tests/sql/test_eval_sql.py, tests/unit/test_ask_sql.py
     }  # fmt: skip
     for name in named - elsewhere:
         wanted = name if name != ("index", "run") else ("index", "notes")
@@ -440,7 +441,15 @@ def test_examples_run(command, tmp_path):
         "handbook": "documents", "handbook/hr/leave.md": "documents/first-steps.md", "d-01…": decision, "sam": "ada",
     }  # fmt: skip
     for name, _ in commands():
-        if name in (("init",), ("demo",), ("eval", "retrieval"), ("eval", "sql"), ("sql", "check"), ("sql", "run")):
+        if name in (
+            ("init",),
+            ("demo",),
+            ("eval", "retrieval"),
+            ("eval", "sql"),
+            ("sql", "check"),
+            ("sql", "run"),
+            ("catalog", "derive"),
+        ):
             continue  # these make or need a folder of their own: below, in tests/e2e, and where tables are
         words = shlex.split(example_of(" ".join(command(*name, "--help")[1].split())))[1:]
         code, _, err = command(*(own.get(word, word) for word in words), "--config", config)

@@ -65,6 +65,8 @@ app.add_typer(eval_app, name="eval")
 sql_app = typer.Typer(help="Ask the tables in SQL, as somebody: one SELECT over governed names.", **_PLAIN)
 app.add_typer(log_app, name="log")
 app.add_typer(sql_app, name="sql")
+catalog_app = typer.Typer(help="A first catalogue from a database, and what is wrong with the present one.", **_PLAIN)
+app.add_typer(catalog_app, name="catalog")
 
 
 @app.callback()
@@ -73,6 +75,7 @@ app.add_typer(sql_app, name="sql")
 @eval_app.callback()
 @log_app.callback()
 @sql_app.callback()
+@catalog_app.callback()
 def root(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
     outer: dict[str, Any] = ctx.find_object(dict) or {}
     ctx.obj = {"json": json or outer.get("json"), "config": config or outer.get("config")}
@@ -335,6 +338,34 @@ def sql_run(
     from router.doors.cli.sql import run_sql
 
     run_sql(text, run=True, person=person, token=token, people=people, now=now, **_options(ctx, json, config))
+
+
+@catalog_app.command("derive")
+def catalog_derive(
+    ctx: typer.Context,
+    database: Annotated[str, typer.Argument(metavar="DATABASE", help="A DuckDB file, or a SQLAlchemy URL.")],
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """A first catalog.yaml on standard output: names, types and keys, never values. Example: pointsman catalog derive world.duckdb"""
+    from router.doors.cli.catalog import run_derive
+
+    run_derive(database, as_json=_options(ctx, json, config)["as_json"])
+
+
+@catalog_app.command("check")
+def catalog_check(
+    ctx: typer.Context,
+    database: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A DuckDB file to compare with; default: what `index` copied.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """What of catalogue and governance cannot be served, or should be looked at. Example: pointsman catalog check"""
+    from router.doors.cli.catalog import run_check
+
+    run_check(database, **_options(ctx, json, config))
 
 
 @eval_app.command("access")
