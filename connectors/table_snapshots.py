@@ -88,9 +88,12 @@ class DuckSnapshots:
                 "use the newer pointsman that wrote them",
             )
         try:
-            return _parse_snapshot(raw)
+            snapshot = _parse_snapshot(raw)
         except (KeyError, TypeError, ValueError):
             raise _unreadable_record() from None
+        if snapshot.version and not (self._folder / _file_name(snapshot.version)).is_file():
+            return TableSnapshot("", 0, ())  # somebody removed the file: everything is to be copied again
+        return snapshot
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -156,6 +159,10 @@ class DuckSnapshots:
             raise SourceError("tables_unwritable", "the folder of the tables cannot be made", "check the state folder") from None
 
 
+class _Unfit(Exception):  # noqa: N818 (what a value is, not whose fault)
+    """A value is not of the type it is to have, or a row has not the columns of its table."""
+
+
 class _Draft:
     """Implements `router.ports.TableDraft`: a file beside the others that takes its name when it is switched."""
 
@@ -205,11 +212,12 @@ class _Draft:
         self._check(snapshot)
         self._con.close()
         self._con = None
-        os.chmod(self._path, 0o600)
-        with open(self._path, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(self._path, self._folder / _file_name(snapshot.version))
-        self._snapshots.note(snapshot)
+        with _translated("tables_unwritable", "the snapshot of the tables cannot be written", _DISK):
+            os.chmod(self._path, 0o600)
+            with open(self._path, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(self._path, self._folder / _file_name(snapshot.version))
+            self._snapshots.note(snapshot)
         if before is not None and before.version:
             with contextlib.suppress(OSError):
                 os.utime(self._folder / _file_name(before.version))  # from now on it is a version before
@@ -261,8 +269,8 @@ class _Draft:
             self._con.interrupt()
             done.wait(_STOP_S)
             raise
-        if failed:
-            raise failed[0]
+        for error in failed:
+            raise _Unfit if isinstance(error, duckdb.DataError | duckdb.InvalidInputException) else error
         return rows
 
     # files
@@ -273,8 +281,15 @@ class _Draft:
             with _translated("table_unreadable", f"the files of table `{name}` cannot be read", _HINTS[origin.format]):
                 found = self._con.execute(f"SELECT * FROM {relation} LIMIT 0").description
             columns = _columns(name, [(str(column), kind) for column, kind, *_ in found], dict(origin.types))
-            with _translated("table_value", f"a value in the files of table `{name}` is not of its column's type", _RETYPE(name)):
-                self._run(f"CREATE TABLE {target} AS SELECT {columns} FROM {relation}")
+            try:
+                with _translated(
+                    "table_failed", f"the copy of table `{name}` did not come to its end", f"{_HINTS[origin.format]}; {_DISK}"
+                ):
+                    self._run(f"CREATE TABLE {target} AS SELECT {columns} FROM {relation}")
+            except _Unfit:
+                raise SourceError(
+                    "table_value", f"a value in the files of table `{name}` is not of its column's type", _RETYPE(name)
+                ) from None
         finally:
             if origin.format == "duckdb":
                 with contextlib.suppress(duckdb.Error):
@@ -311,7 +326,10 @@ class _Draft:
             zeros: tuple[Any, ...] = ()
             if numbers:
                 asked = ", ".join(f"bool_or(regexp_matches({_name(column)}, '^[+-]?0[0-9]'))" for column in numbers)
-                (zeros,) = self._run(f"SELECT {asked} FROM {plain}")
+                try:
+                    (zeros,) = self._run(f"SELECT {asked} FROM {plain}")
+                except _Unfit:
+                    raise SourceError("table_unreadable", f"the files of table `{name}` cannot be read", _HINTS["csv"]) from None
         said = {column for column, _ in origin.types}
         texts = [column for column, zero in zip(numbers, zeros, strict=False) if zero] + [
             str(column) for column, *_ in kinds if str(column) in said
