@@ -77,19 +77,20 @@ def run_sql(database: Path, policies: Path, cases_file: Path, progress: Callable
         people = _people(policies, Path(place))
         served = _database(database, Path(place))
         report = SqlReport(len(cases), len(people))
-        with open_tables(served) as engine, _copies(served, people) as copies:
-            engine.warm()
-            for at, case in enumerate(cases, 1):
-                _judge(case, people, engine, copies, report)
-                if progress is not None:
-                    progress(at, len(cases))
+        with open_tables(served) as engine:
+            engine.warm()  # also says in our words what is wrong with the database
+            with _copies(served, people) as copies:
+                for at, case in enumerate(cases, 1):
+                    _judge(case, people, engine, copies, report)
+                    if progress is not None:
+                        progress(at, len(cases))
     return report
 
 
 def load_cases(path: Path) -> list[Case]:
     cases: list[Case] = []
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").split("\n"):  # a text may hold other ends of lines
             if line.strip():
                 row = json.loads(line)
                 if row["must"] not in ("accept", "reject"):
@@ -128,7 +129,10 @@ def _database(path: Path, place: Path) -> Path:
     if path.suffix != ".sql":
         return path
     made = place / "tables.duckdb"
-    make_tables(path.read_text(encoding="utf-8"), made)
+    try:
+        make_tables(path.read_text(encoding="utf-8"), made)
+    except UnicodeDecodeError:
+        raise UsageError("database_malformed", f"the script `{path}` is not UTF-8", "save it as UTF-8") from None
     return made
 
 
@@ -187,7 +191,10 @@ def _judge_for(case: Case, person: Person, engine: SqlEngine, copies: Any, repor
     if case.accept and "accepted" in found:
         report.worker_s.append(took_s)
         began = time.perf_counter()
-        engine.check(case.text, person.grants, tenant=person.tenant, today=today, limits=limits, deadline_s=DEADLINE_S)
+        try:
+            engine.check(case.text, person.grants, tenant=person.tenant, today=today, limits=limits, deadline_s=DEADLINE_S)
+        except PointsmanError:
+            found.add("limits_broken")
         report.gate_s.append(time.perf_counter() - began)
     return found
 

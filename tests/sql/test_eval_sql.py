@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from router.doors.cli import _run
-from router.errors import UsageError
+from router.errors import SourceError, UsageError
 from router.evals import sql
 
 HERE = Path(__file__).parent
@@ -105,3 +105,20 @@ def test_a_folder_without_people(tmp_path):
     with pytest.raises(UsageError) as found:
         sql.run_sql(HERE / "fixture.sql", tmp_path / "policies", few(tmp_path, ROWS[:1]))
     assert found.value.code == "nobody_to_judge"
+
+
+def test_a_database_that_is_none(tmp_path):
+    path = tmp_path / "broken.duckdb"
+    path.write_bytes(b"nonsense" * 1000)
+    with pytest.raises(SourceError) as found:
+        sql.run_sql(path, HERE / "policies", few(tmp_path, ROWS[:1]))
+    assert found.value.code == "sql_database"
+
+
+def test_texts_may_hold_any_character(tmp_path):
+    """Attacks do; only a newline ends a case."""
+    texts = ["SELECT 1\u2028 -- x", "a\x85b", "a\x0cb", "\ufeffSELECT 1"]
+    path = tmp_path / "cases.jsonl"
+    lines = [json.dumps({"id": at, "sql": text, "must": "reject"}, ensure_ascii=False) for at, text in enumerate(texts)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert [case.text for case in sql.load_cases(path)] == texts
