@@ -51,7 +51,7 @@ app = typer.Typer(
     help="Pointsman: a governed-retrieval router. It returns evidence that the caller may see, with a receipt.", **_PLAIN
 )
 index_app = typer.Typer(
-    help="Bring documents up to date (the default; options: `pointsman index run --help`), show, check or erase. "
+    help="Bring documents and tables up to date (the default; options: `pointsman index run --help`), show, check or erase. "
     "Example: pointsman index manuals --full",
     cls=_DefaultGroup,
     **{**_PLAIN, "no_args_is_help": False},
@@ -116,14 +116,14 @@ def init(
 def index_run(
     ctx: typer.Context,
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Sources to index; all when none is named.")
+        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Sources and tables; all when none is named.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Rebuild into a new generation, then switch.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Bring documents up to date. Example: pointsman index handbook"""
+    """Bring documents and tables up to date. Example: pointsman index handbook"""
     from router.doors.cli.index import run_index
 
     run_index(sources or [], full=full, dry_run=dry_run, **_options(ctx, json, config))
