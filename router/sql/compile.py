@@ -31,7 +31,11 @@ def lower_form(form: Form, catalog: Catalog, *, min_group: Mapping[str, int] | N
             "show rows or measure groups, not both",
         )
     if not (form.show or form.measures or form.by):
-        raise Refused("E_EMPTY_AGGREGATION_QUERY", "Dimensions (`by`) and Measures are empty", "give at least one of them")
+        raise Refused(
+            "E_EMPTY_AGGREGATION_QUERY",
+            "the query is empty: it has neither Dimensions (`by`) nor Measures",
+            "give at least one of them",
+        )
     dataset = catalog.dataset(form.dataset)
     if dataset is None:
         raise not_found(form.dataset, "dataset")
