@@ -171,7 +171,7 @@ def test_principal_digest_is_keyed_and_per_tenant() -> None:
 def test_personal_inputs_stay_out_of_the_body() -> None:
     opened = ask("Does Grace earn more than 50000?")
     for body in (opened.body, answer(opened).body):
-        for text in (b"Grace", b"corp#ada", b"\"ada\"", b"corp:hr", b"clearance", b"SECRET", b"A title"):
+        for text in (b"Grace", b"corp#ada", b'"ada"', b"corp:hr", b"clearance", b"SECRET", b"A title"):
             assert text not in body
     first, second = json.loads(ask("same").body), json.loads(ask("same").body)
     assert first["question"]["digest"] != second["question"]["digest"], "equal questions must look unequal"
