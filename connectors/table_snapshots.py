@@ -473,9 +473,12 @@ def _translated(code: str, message: str, hint: str) -> Iterator[None]:
         yield
     except PointsmanError:
         raise
-    except duckdb.Error:
-        raise SourceError(code, message, hint) from None
-    except (OSError, UnicodeError, RuntimeError):
+    except (duckdb.Error, OSError, UnicodeError, RuntimeError) as error:
+        # Where the engine itself hears Ctrl-C it takes the signal and says so in its own words; nobody else interrupts here.
+        if isinstance(error, duckdb.InterruptException) or (
+            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+        ):
+            raise KeyboardInterrupt from None
         raise SourceError(code, message, hint) from None
 
 
