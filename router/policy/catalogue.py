@@ -1,9 +1,11 @@
 """catalog.yaml, a plain Apache Ossie document, to the nouns of `router/catalog.py`. Nothing of ours stands in it.
 
 The shape is judged by Ossie's own published JSON schema (router/schemas); what a schema cannot say is judged here: that names are
-given once, that relationships join what exists, and that every field speaks of columns that governance.yaml lists.
+given once, that relationships join what exists, and that everything speaks of columns that governance.yaml lists. What the
+Foundation draft demands of a model's meaning is `router/sql/check.py`'s to say, once the rest is right.
 
 INVARIANT: what is wrong is said with file, line and key (tests/unit/test_catalog.py::test_faults_name_the_place).
+INVARIANT: no expression that reads a column without a rule is served (tests/unit/test_catalog.py::test_meaning).
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ def parse_catalog(raw: Mapping[str, bytes], datasets: Mapping[str, DatasetFacts]
     _check_names(model, faults)
     _check_relationships(model, catalog, faults)
     _check_columns(model, catalog, datasets, faults)
+    if len(faults.items) == before:
+        _check_meaning(model, catalog, datasets, faults)
     return catalog if len(faults.items) == before else None
 
 
@@ -68,15 +72,25 @@ def _check_shape(body: Lined, faults: Faults) -> None:
         if (once := (error.validator, *map(str, path))) in told:
             continue  # one is reported for every missing key
         told.add(once)
-        key = next((str(name) for name in _unexpected(error)), "")
-        place = ".".join(map(str, [*path, key] if key else path)) or FILE
-        hint = f"see Apache Ossie {OSSIE_VERSION}"
-        faults.add("catalog_format", FILE, _line(body, [*path, key] if key else path), f"`{place}` {_said(error)}", hint)
+        for key in _unexpected(error) or ("",):
+            whole = [*path, key] if key else path
+            deferred = bool(key) and _is_deferred(key, path)
+            code = "E_DEFERRED_KEY_REJECTED" if deferred else "catalog_format"
+            said = "is deferred by the Foundation draft (§10)" if deferred else _said(error)
+            hint = "take it out" if deferred else f"see Apache Ossie {OSSIE_VERSION}"
+            faults.add(code, FILE, _line(body, whole), f"`{'.'.join(map(str, whole)) or FILE}` {said}", hint)
 
 
-def _unexpected(error: Any) -> Iterable[str]:
+def _is_deferred(key: str, path: list[Any]) -> bool:
+    """Keys that the Foundation draft knows and puts off are told apart from slips of the pen."""
+    from router.sql.check import DEFERRED_KEYS
+
+    return key in DEFERRED_KEYS or (key == "metrics" and "datasets" in path)
+
+
+def _unexpected(error: Any) -> list[str]:
     if error.validator != "additionalProperties":
-        return ()
+        return []
     return sorted(set(error.instance) - set(error.schema.get("properties", ())))
 
 
@@ -216,7 +230,7 @@ def _check_relationships(model: Lined, catalog: Catalog, faults: Faults) -> None
 
 
 def _check_columns(model: Lined, catalog: Catalog, datasets: Mapping[str, DatasetFacts], faults: Faults) -> None:
-    """Everything that names a column outright; what calculates is looked at by `catalog check`."""
+    """Everything that names a column outright; what calculates is looked at with its meaning."""
     facts = {name.lower(): known for name, known in datasets.items()}
     for item in model["datasets"]:
         known = facts.get(item["name"].lower())
@@ -239,6 +253,52 @@ def _check_columns(model: Lined, catalog: Catalog, datasets: Mapping[str, Datase
     for name in sorted(set(datasets) - {dataset.name.lower() for dataset in catalog.datasets}):
         hint = f"add it, or take it out of {GOVERNANCE}"
         _fault(faults, model, "datasets", f"the dataset `{name}` of {GOVERNANCE} is not in the catalogue", hint)
+
+
+def _check_meaning(model: Lined, catalog: Catalog, datasets: Mapping[str, DatasetFacts], faults: Faults) -> None:
+    """What the Foundation draft demands, then what is read: the same expansion that grants and compiled SQL go by."""
+    from router.errors import Refused
+    from router.sql.check import check_catalog
+    from router.sql.expressions import expand_field, expand_metric, reads
+
+    places = _places(model)
+    for fault in check_catalog(catalog):
+        message = fault.message if f"`{fault.where}`" in fault.message else f"`{fault.where}`: {fault.message}"
+        line = places.get(fault.where.lower(), model).line(fault.key)
+        faults.add(fault.code, FILE, line, message, fault.hint or f"see Apache Ossie {OSSIE_VERSION}")
+    facts = {name.lower(): known for name, known in datasets.items()}
+    named = [(f"{dataset.name}.{field.name}", dataset, field) for dataset in catalog.datasets for field in dataset.fields]
+    for where, expand in (
+        *((where, functools.partial(expand_field, catalog, dataset, field)) for where, dataset, field in named),
+        *((metric.name, functools.partial(expand_metric, catalog, metric.name)) for metric in catalog.metrics),
+    ):
+        try:
+            pairs = reads(expand())
+        except Refused:
+            continue  # said above
+        for dataset_name, column in sorted(pairs):
+            if column != "*":
+                _need_column(places[where.lower()], "expression", column, facts[dataset_name.lower()], faults)
+    _check_roles(catalog, places, faults)
+
+
+def _check_roles(catalog: Catalog, places: Mapping[str, Lined], faults: Faults) -> None:
+    for dataset in catalog.datasets:
+        for role, name in (("label", dataset.label), ("time", dataset.time)):
+            if name is not None and dataset.field(name) is None:
+                message = f"{GOVERNANCE} gives `{dataset.name}` the {role} `{name}`, which is none of its fields"
+                hint = nearest(name, [field.name for field in dataset.fields])
+                _fault(faults, places[dataset.name.lower()], "fields", message, hint)
+
+
+def _places(model: Lined) -> dict[str, Lined]:
+    """Where each thing stands, by path of names; of two with one name the later, which is the one too many."""
+    places = {model["name"].lower(): model}
+    for kind in ("datasets", "relationships", "metrics"):
+        for item in model.get(kind, ()):
+            places[item["name"].lower()] = item
+            places |= {f"{item['name']}.{field['name']}".lower(): field for field in item.get("fields", ())}
+    return places
 
 
 def catalog_expression(item: Lined) -> str:

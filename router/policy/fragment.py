@@ -311,6 +311,31 @@ def actions_named(policy: Node) -> set[str]:
     return {entity["id"] for entity in _entities(policy["action"])}
 
 
+def columns_named(policy: Node) -> set[tuple[str, str]]:
+    """(attribute, literal) wherever a policy of columns compares what a column or its dataset is called."""
+    return {(attribute, text) for attribute in ("name", "dataset") for text in _said_of_column(policy, attribute)}
+
+
+def tags_named(policy: Node) -> set[str]:
+    """The tags that a policy of columns compares."""
+    return _said_of_column(policy, "tags")
+
+
+def _said_of_column(policy: Node, attribute: str) -> set[str]:
+    actions = actions_named(policy)
+    if not actions or not actions <= {"read_column", "read_masked", "filter_raw"}:
+        return set()
+    asked = {".": {"left": {"Var": "resource"}, "attr": attribute}}
+    return {
+        value["Value"]
+        for node in walk(policy["conditions"])
+        for op in ("==", "!=", *_SETS)
+        if op in node and asked in (node[op]["left"], node[op]["right"])
+        for value in walk(node[op])
+        if isinstance(value.get("Value"), str)
+    }
+
+
 def is_unconditional(policy: Node) -> bool:
     """Whether nothing in the policy depends on who asks or on what is asked for."""
     if policy["principal"]["op"] != "All" or policy["resource"]["op"] != "All":

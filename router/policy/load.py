@@ -30,7 +30,7 @@ from router.policy.folder import (
     spell_group,
     write_version,
 )
-from router.policy.governance import parse_governance
+from router.policy.governance import DatasetFacts, parse_governance
 from router.policy.schema import FILE as SCHEMA_FILE
 from router.policy.schema import WALLED, line_of, parse_schema
 from router.policy.strict import Fault, Faults, decode, nearest
@@ -72,6 +72,7 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
     if schema is None or faults.items:
         return None, faults.items
     _check_statements(statements, types, sources, issuers, faults)
+    _check_columns_named(statements, datasets, faults)
     _validate(statements, schema, faults)
     if faults.items:
         return None, faults.items
@@ -271,6 +272,21 @@ def _check_groups_named(statement: Statement, issuers: Mapping[str, Issuer], fau
         if not is_group(group, issuers):
             message = f"`{statement.policy_id}` names the group `{group}`, which no issuer can give anybody"
             _fault(faults, "policy_group_unknown", statement, message, spell_group(issuers))
+
+
+def _check_columns_named(statements: list[Statement], datasets: Mapping[str, DatasetFacts], faults: Faults) -> None:
+    """A column that is not there: in a forbid it would close nothing, in a permit it says that somebody meant another."""
+    columns = {column.name for facts in datasets.values() for column in facts.columns}
+    for statement in statements:
+        named = fragment.columns_named(statement.body)
+        within = {name for attribute, name in named if attribute == "dataset"}
+        near = {column.name for name in within & set(datasets) for column in datasets[name].columns} or columns
+        for attribute, name in sorted(named):
+            known = near if attribute == "name" else set(datasets)
+            if name not in known:
+                message = f"`{statement.policy_id}` names the {'column' if attribute == 'name' else attribute} `{name}`"
+                hint = nearest(name, known) or "list it in governance.yaml, or take it out"
+                _fault(faults, "policy_column_unknown", statement, f"{message}, which governance.yaml does not list", hint)
 
 
 def _check_claims_required(

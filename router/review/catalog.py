@@ -13,6 +13,7 @@ from router.policy import PolicySet, fragment
 from router.policy.catalogue import FILE, OSSIE_VERSION
 from router.policy.governance import FILE as GOVERNANCE
 from router.policy.governance import DatasetFacts
+from router.policy.strict import nearest
 
 AGGREGATE_WORDS = frozenset(
     "total sum average mean avg count number amount_of how_many most least highest lowest largest smallest max maximum min minimum "
@@ -104,12 +105,18 @@ def ossie_type(kind: str) -> str:
 
 
 def _plain(name: str) -> str:
+    """A regular name that a catalogue may give: no words that SQL or the Foundation draft keeps for itself."""
+    from router.sql.check import RESERVED
+
     plain = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "unnamed"
-    return f"_{plain}" if plain[0].isdigit() else plain
+    return f"_{plain}" if plain[0].isdigit() else f"{plain}_" if plain in RESERVED else plain
 
 
 def _expression(column: str) -> str:
-    return column if _PLAIN.fullmatch(column.lower()) else '"' + column.replace('"', '""') + '"'
+    from router.sql.check import RESERVED
+
+    plain = _PLAIN.fullmatch(column.lower()) and column.lower() not in RESERVED
+    return column if plain else '"' + column.replace('"', '""') + '"'
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
@@ -119,11 +126,10 @@ def check_catalog(
     policies: PolicySet, relations: Sequence[Relation], database: Path | None, count: Count
 ) -> list[CatalogFinding]:
     """What can be said without a database, and with one what it has and lacks."""
-    found = [*_check_tags(policies)]
+    found = [*_check_tags(policies), *_check_tags_named(policies)]
     if policies.catalog is not None:
         found += [
             *_check_synonyms(policies.catalog),
-            *_check_expressions(policies.catalog, policies.datasets),
             *_check_cycles(policies.catalog),
         ]
     elif policies.datasets:
@@ -164,6 +170,22 @@ def _check_tags(policies: PolicySet) -> list[CatalogFinding]:
     ]
 
 
+def _check_tags_named(policies: PolicySet) -> list[CatalogFinding]:
+    """A tag that no column has: the policy that speaks of it says nothing, and a forbid closes nothing."""
+    tags = {tag for facts in policies.datasets.values() for column in facts.columns for tag in column.tags}
+    return [
+        CatalogFinding(
+            "warning",
+            statement.file,
+            statement.policy_id,
+            f"`{statement.policy_id}` speaks of the tag `{tag}`, which no column has",
+            nearest(tag, tags) or f"tag the columns in {GOVERNANCE}",
+        )
+        for statement in policies.statements
+        for tag in sorted(fragment.tags_named(statement.body) - tags)
+    ]
+
+
 def _check_synonyms(catalog: Catalog) -> list[CatalogFinding]:
     named = [
         *((dataset.name, dataset.synonyms) for dataset in catalog.datasets),
@@ -182,43 +204,6 @@ def _check_synonyms(catalog: Catalog) -> list[CatalogFinding]:
         for word in re.findall(r"\w+", text.lower())
         if word in AGGREGATE_WORDS
     ]
-
-
-def _check_expressions(catalog: Catalog, datasets: Mapping[str, DatasetFacts]) -> list[CatalogFinding]:
-    found = []
-    for dataset in catalog.datasets:
-        facts = datasets.get(dataset.name.lower())
-        for field in dataset.fields:
-            place = f"{dataset.name}.{field.name}"
-            columns = _columns_of(field.expression)
-            if columns is None:
-                found.append(_not_sql(place))
-            for qualifier, column in columns or ():
-                if not qualifier and facts is not None and facts.column(column) is None and dataset.field(column) is None:
-                    message = f"`{place}` speaks of the column `{column}`, which {GOVERNANCE} does not list"
-                    found.append(
-                        CatalogFinding("error", FILE, place, message, "list it with its tags, or correct the expression")
-                    )
-    return [*found, *(_not_sql(metric.name) for metric in catalog.metrics if _columns_of(metric.expression) is None)]
-
-
-def _not_sql(place: str) -> CatalogFinding:
-    return CatalogFinding("error", FILE, place, f"the expression of `{place}` is not SQL", "write one ANSI SQL expression")
-
-
-def _columns_of(expression: str) -> list[tuple[str, str]] | None:
-    """(qualifier, column) of every column in an expression; None where it is none."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
-    try:
-        tree = sqlglot.parse_one(f"SELECT {expression}", dialect="duckdb")
-    except (SqlglotError, RecursionError):
-        return None
-    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or tree.args.get("from_"):
-        return None
-    return [(column.table, column.name) for column in tree.find_all(exp.Column)]
 
 
 def _check_cycles(catalog: Catalog) -> list[CatalogFinding]:

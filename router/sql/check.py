@@ -37,11 +37,13 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with a model. `where` is a path of names: `orders.amount`."""
+    """One thing wrong with a model. `where` is a path of names, `orders.amount`, and `key` what stands under it in the document."""
 
     code: str
     where: str
     message: str
+    hint: str = ""
+    key: str = "name"
 
 
 def check_document(document: Mapping[str, Any]) -> tuple[Fault, ...]:
@@ -62,7 +64,7 @@ def _deferred(model: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _keys(body: Mapping[str, Any], where: str, also: frozenset[str]) -> Iterator[Fault]:
     for key in sorted(body.keys() & (DEFERRED_KEYS | also)):
-        yield Fault("E_DEFERRED_KEY_REJECTED", where, f"`{key}` is deferred by the Foundation draft (§10)")
+        yield Fault("E_DEFERRED_KEY_REJECTED", where, f"`{key}` is deferred by the Foundation draft (§10)", "take it out", key)
 
 
 def _mappings(parts: object) -> list[Mapping[str, Any]]:
@@ -90,7 +92,7 @@ def _collisions(named: list[str], prefix: str) -> Iterator[Fault]:
     seen: set[str] = set()
     for name in named:
         if name.lower() in seen:
-            yield Fault("E_NAME_COLLISION", prefix + name, f"`{name}` is the name of two things")
+            yield Fault("E_NAME_COLLISION", prefix + name, f"`{name}` is the name of two things", "names do not care for case")
         if name.lower() in RESERVED:
             yield Fault("E_RESERVED_NAME", prefix + name, f"`{name}` is reserved: rename it")
         seen.add(name.lower())
@@ -100,7 +102,7 @@ def _relationships(catalog: Catalog) -> Iterator[Fault]:
     for one in catalog.relationships:
         for end in (one.from_dataset, one.to_dataset):
             if catalog.dataset(end) is None:
-                yield Fault("E_NAME_NOT_FOUND", one.name, f"there is no dataset `{end}`")
+                yield Fault("E_NAME_NOT_FOUND", one.name, f"there is no dataset `{end}`", key="from")
         if len(one.from_columns) != len(one.to_columns) or not one.from_columns:
             yield Fault("E_RELATIONSHIP_KEYS", one.name, "both sides must name the same number of columns, and at least one")
 
@@ -125,7 +127,7 @@ def _fields(catalog: Catalog) -> Iterator[Fault]:
                     code = "E3012_MN_NO_SAFE_REWRITE" if connected(graph, dataset.name, other) else "E_NO_PATH"
                     raise Refused(code, f"no path leads from `{dataset.name}` to `{other}`")
             except Refused as refused:
-                yield Fault(refused.code, where, refused.message)
+                yield Fault(refused.code, where, refused.message, refused.hint, "expression")
 
 
 def _metrics(catalog: Catalog) -> Iterator[Fault]:
@@ -133,7 +135,7 @@ def _metrics(catalog: Catalog) -> Iterator[Fault]:
         try:
             expand_metric(catalog, metric.name)
         except Refused as refused:
-            yield Fault(refused.code, metric.name, refused.message)
+            yield Fault(refused.code, metric.name, refused.message, refused.hint, "expression")
 
 
 # --- what exists for a caller ---------------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from router.errors import Refused
 from router.policy import load_policies
 from router.policy.load import inspect_files
 from router.policy.strict import Faults
+from router.sql.paths import build_graph, one_way
 
 FOLDER = Path(__file__).parents[1] / "sql" / "policies"
 RAW = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.is_file()}
@@ -123,3 +125,131 @@ def test_hostile_documents_are_faults(text):
     found = faults_of(text)
     assert found
     assert all(fault.file == "catalog.yaml" for fault in found)
+
+
+# --- meaning ----------------------------------------------------------------------------------------------------------
+
+
+def with_metric(expression, name="m"):
+    quoted = expression.replace("'", "''")
+    return f"{TEXT}    metrics:\n      - name: {name}\n        expression: {{ dialects: [{{ dialect: ANSI_SQL, expression: '{quoted}' }}] }}\n"
+
+
+def with_status(expression):
+    return changed("expression: status }", f"expression: '{expression}' }}")
+
+
+STATUS = next(at for at, line in enumerate(TEXT.splitlines(), 1) if "expression: status }" in line)
+END = len(TEXT.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said", "line"),
+    [
+        (with_status("upper("), "E_EXPRESSION", "`claims_v.status`", STATUS),
+        (with_status("1; DROP TABLE x"), "E_EXPRESSION", "is not one expression", STATUS),
+        (with_status("(SELECT 1)"), "E_EXPRESSION", "`claims_v.status`", STATUS),
+        (with_status("upper(stat)"), "catalog_format", "the column `stat`, which governance.yaml does not list", STATUS),
+        (with_status("count(claim_id)"), "E_AGGREGATE_IN_FIELD", "`claims_v.status`", STATUS),
+        (with_status("severity || depots_v.code"), "", "", 0),
+        (with_status("approvals_v.decision || 1"), "E_UNAGGREGATED_FINER_GRAIN_REFERENCE", "aggregate it", STATUS),
+        (with_status("severity || depots_v.cod"), "E_NAME_NOT_FOUND", "`depots_v.cod`", STATUS),
+        (with_metric("SUM(claims_v.amount)"), "", "", 0),
+        (with_metric("SUM(claims_v.amounts)"), "E_NAME_NOT_FOUND", "`claims_v.amounts`", END + 3),
+        (with_metric("SUM(claims_v.claimant_phone)"), "E_NAME_NOT_FOUND", "`claims_v.claimant_phone`", END + 3),
+        (with_metric("m + 1"), "E_FIELD_DEPENDENCY_CYCLE", "the metric `m` refers to itself", END + 3),
+        (with_metric("SUM("), "E_EXPRESSION", "`m`: ", END + 3),
+        (with_metric("SUM(claims_v.amount)", "Claims_v"), "E_NAME_COLLISION", "`Claims_v` is the name of two things", END + 2),
+        (with_metric("SUM(claims_v.amount)", "where"), "E_RESERVED_NAME", "`where` is reserved", END + 2),
+    ],
+)
+def test_meaning(text, code, said, line):
+    found = faults_of(text)
+    if not code:
+        assert found == []
+        return
+    (fault,) = found
+    assert (fault.code, fault.file, fault.line) == (code, "catalog.yaml", line), fault.message
+    assert said in fault.message
+    assert fault.hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("    description: Claims, their", "    parameters: {}\n    description: Claims, their", "semantic_model.0.parameters"),
+        (
+            "        primary_key: [claim_id]",
+            "        metrics: []\n        primary_key: [claim_id]",
+            "semantic_model.0.datasets.0.metrics",
+        ),
+        (
+            "            datatype: Decimal",
+            "            agg: sum\n            datatype: Decimal",
+            "semantic_model.0.datasets.0.fields.9.agg",
+        ),
+    ],
+)
+def test_deferred_keys_are_named_as_such(old, new, key):
+    (fault,) = faults_of(changed(old, new))
+    assert (fault.code, fault.message) == ("E_DEFERRED_KEY_REJECTED", f"`{key}` is deferred by the Foundation draft (§10)")
+    assert fault.line == next(
+        at for at, line in enumerate(changed(old, new).splitlines(), 1) if key.rpartition(".")[2] + ":" in line
+    )
+
+
+def test_unknown_keys_are_all_named():
+    found = faults_of(
+        changed("        primary_key: [claim_id]", "        sorted: 1\n        colour: 2\n        primary_key: [claim_id]")
+    )
+    assert [fault.message.split("`")[1].rpartition(".")[2] for fault in found] == ["colour", "sorted"]
+
+
+@pytest.mark.parametrize("role", ["label", "time"])
+def test_label_and_time_are_fields(role):
+    text = RAW["governance.yaml"].decode().replace("relation: main.claims_v", f"{role}: claim_no")
+    (fault,) = inspect_files(RAW | {"governance.yaml": text.encode()}, Faults())[1]
+    assert f"gives `claims_v` the {role} `claim_no`, which is none of its fields" in fault.message
+
+
+def test_a_cycle_of_relationships_is_served_and_leaves_no_choice():
+    """Tables do refer to each other in circles; such a model loads, and a question across it is refused unless it names the way."""
+    back = "      - { name: back, from: depots_v, to: claims_v, from_columns: [depot_id], to_columns: [claim_id] }\n"
+    policies, faults = inspect_files(RAW | {"catalog.yaml": (TEXT + back).encode()}, Faults())
+    assert faults == []
+    graph = build_graph(policies.catalog)
+    with pytest.raises(Refused) as caught:
+        one_way(graph, "claims_v", "depots_v")
+    assert caught.value.code == "E_AMBIGUOUS_PATH"
+    assert "`back`" in caught.value.message
+    assert [step.relationship for step in one_way(graph, "claims_v", "depots_v", ("claim_at_depot",))] == ["claim_at_depot"]
+
+
+def policy(condition, effect="permit", action="read_column"):
+    text = f'@id("x") @reason("r") @owner("o")\n{effect} (principal, action == Pointsman::Action::"{action}", resource)\nwhen {{ {condition} }};\n'
+    schema = (
+        RAW["schema.cedarschema"].decode().replace("tags: Set<String> }", "tags: Set<String>, name: String, dataset: String }")
+    )
+    return RAW | {"x.cedar": text.encode(), "schema.cedarschema": schema.encode()}
+
+
+@pytest.mark.parametrize("effect", ["permit", "forbid"])
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ('resource.name == "amount"', ""),
+        ('"amount" == resource.name && resource.dataset == "claims_v"', ""),
+        ('resource.name == "salary"', "the column `salary`"),
+        ('["amount", "salary"].contains(resource.name)', "the column `salary`"),
+        ('resource.name == "amount" && resource.dataset == "depots_v"', "the column `amount`"),
+        ('resource.dataset == "employees"', "the dataset `employees`"),
+    ],
+)
+def test_policy_on_a_column_that_is_not_there(condition, said, effect):
+    found = inspect_files(policy(condition, effect), Faults())[1]
+    if not said:
+        assert found == []
+        return
+    (fault,) = found
+    assert (fault.code, fault.file, fault.line, fault.policy_id) == ("policy_column_unknown", "x.cedar", 1, "x")
+    assert said in fault.message
