@@ -183,6 +183,21 @@ class PolicySet:
         things = [_entity(dataset, f"{at:032x}", row) for at, row in enumerate(rows)]
         return self._authorize(principal, "query", things, {"now": to_day_ms(now)})
 
+    def judge_columns(self, principal: Principal, now: datetime, dataset: str) -> dict[tuple[str, str], Verdict]:
+        """Cedar in full on every column of a dataset, by (column, action); what the columns of its grant are compared with."""
+        facts, entity = self.datasets[dataset], self.types["Column"]
+        things = [
+            _entity("Column", f"{at:032x}", column_attributes(facts, column, principal.tenant, entity))
+            for at, column in enumerate(facts.columns)
+        ]
+        return {
+            (column.name, action): verdict
+            for action in COLUMN_ACTIONS
+            for column, verdict in zip(
+                facts.columns, self._authorize(principal, action, things, {"now": to_day_ms(now)}), strict=True
+            )
+        }
+
     def authorize(self, principal: Principal, now: datetime, action: str, *, tenant: str) -> Verdict:
         """`audit` or `explain_own` on the decisions of a tenant."""
         entity = _entity("Decision", "0" * 32, {"tenant": tenant})

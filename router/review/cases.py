@@ -1,9 +1,11 @@
 """`policies test`: the reviewed cases, decided by the code that enforces, and which policies no case covers.
 
-A case says that a person may or may not do something with a thing, and which policy decides. A document is judged
-twice, by the filter that searches and by Cedar in full; that the two agree is part of passing.
+A case says that a person may or may not do something with a thing, and which policy decides. A document and a row are judged
+twice, by the filter that searches or reads and by Cedar in full, a column by what is granted and by Cedar in full; that the two
+agree is part of passing.
 
 INVARIANT: a case passes only if decision and deciding policy are as written (tests/unit/test_review_cases.py).
+INVARIANT: a row or a column that policy allows and nobody could reach fails its case (tests/unit/test_review_rows.py).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from router.domain import CLASSES, Principal
+from router.domain import CLASSES, ColumnGrant, Principal
 from router.errors import PolicyError, Refused
 from router.filters import Field, Scalar, matches
 from router.identity import LATEST_S, map_claims
@@ -25,7 +27,8 @@ from router.policy import PolicySet, Verdict, load_policies
 from router.policy.strict import Entry, Faults, decode, nearest, read_regular, top
 
 COLUMNS = ["person", "action", "resource", "expected", "decided_by"]
-ACTIONS = ("search", "audit", "explain_own", "disclose")
+COLUMN_ACTIONS = ("read_column", "read_masked", "filter_raw")
+ACTIONS = ("search", "query", *COLUMN_ACTIONS, "audit", "explain_own", "disclose")
 _CODE = "cases_malformed"
 _COLUMNS_HINT = f"expected {len(COLUMNS)} columns: {','.join(COLUMNS)}; commas, not semicolons"
 _PEOPLE_HINT = "write people.yaml beside identity.yaml: `people: { ada: { issuer: ..., sub: ada, ... } }`"
@@ -72,7 +75,8 @@ class CaseReport:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What a case speaks of, in the words of labels: a Document of a source, a Decision, or a Provider with a context."""
+    """What a case speaks of: in the words of labels a Document of a source, a Decision, or a Provider with a context; a row of a
+    dataset by its row attributes; a Column by its name. `source` is the dataset of a row or a column."""
 
     name: str
     kind: str
@@ -126,6 +130,10 @@ def _decide(action: str, policies: PolicySet, principal: Principal, thing: Thing
         context = thing.attributes
         purpose, sensitivity = str(context["purpose"]), int(context["class"])  # type: ignore[arg-type]
         return policies.may_disclose(principal, provider=thing.thing_id, purpose=purpose, sensitivity=sensitivity), ""
+    if action in COLUMN_ACTIONS:
+        return _decide_column(action, policies, principal, thing, now)
+    if action == "query":
+        return _decide_row(policies, principal, thing, now)
     if action != "search":
         return policies.authorize(principal, now, action, tenant=str(thing.attributes["tenant"])), ""
     verdict = policies.recheck(principal, now, [(thing.source, thing.name, thing.attributes)])[0]
@@ -134,6 +142,53 @@ def _decide(action: str, policies: PolicySet, principal: Principal, thing: Thing
     if found != verdict.allowed:
         return verdict, f"the filter {'admits' if found else 'hides'} what Cedar in full {'denies' if found else 'allows'}"
     return verdict, ""
+
+
+def _decide_row(policies: PolicySet, principal: Principal, thing: Thing, now: datetime) -> tuple[Verdict, str]:
+    verdict = policies.judge_rows(principal, now, thing.source, [thing.attributes])[0]
+    grant = next((grant for grant in policies.grants(principal, now).query if grant.name == thing.source), None)
+    if grant is None:
+        columns = policies.judge_columns(principal, now, thing.source)
+        reached = any(columns[name, "read_column"] or columns[name, "read_masked"] for name, _ in columns)
+        problem = "the rows may be read, but no column of them" if not reached else "no filter admits what Cedar in full allows"
+        return verdict, problem if verdict else ""
+    found = matches(grant.filter, thing.attributes)
+    if found != verdict.allowed:
+        return verdict, f"the filter {'admits' if found else 'hides'} what Cedar in full {'denies' if found else 'allows'}"
+    return verdict, ""
+
+
+def _decide_column(action: str, policies: PolicySet, principal: Principal, thing: Thing, now: datetime) -> tuple[Verdict, str]:
+    judged = policies.judge_columns(principal, now, thing.source)
+    may = {asked: judged[thing.thing_id, asked].allowed for asked in COLUMN_ACTIONS}
+    verdict = judged[thing.thing_id, action]
+    facts = policies.datasets[thing.source].column(thing.thing_id)
+    assert facts is not None
+    if action == "read_masked" and verdict and facts.mask is None and not may["read_column"]:
+        return verdict, "it may be read masked, but governance.yaml gives it no mask, so it exists for nobody like that"
+    grant = next((grant for grant in policies.grants(principal, now).query if grant.name == thing.source), None)
+    if grant is None:
+        return verdict, ""  # no row of the table is theirs, so no column is asked for
+    wanted = wanted_column(facts.name, facts.mask, may)
+    granted = next((column for column in grant.columns if column.name == facts.name), None)
+    if granted != wanted:
+        return verdict, f"Cedar in full says {_as_words(wanted)}, and granted is {_as_words(granted)}"
+    return verdict, ""
+
+
+def wanted_column(name: str, mask: str | None, may: Mapping[str, bool]) -> ColumnGrant | None:
+    """What a grant has to say of a column, given Cedar's three verdicts: reading raw wins, and without a mask nothing is masked."""
+    if may["read_column"]:
+        return ColumnGrant(name)
+    return ColumnGrant(name, mask, may["filter_raw"]) if may["read_masked"] and mask is not None else None
+
+
+def _as_words(column: ColumnGrant | None) -> str:
+    if column is None:
+        return "nothing"
+    if column.mask is None:
+        return "the column"
+    return "its mask, and the raw value in predicates" if column.filter_raw else "its mask"
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -175,7 +230,8 @@ def _thing(name: str, entry: Entry, policies: PolicySet) -> Thing | None:
                     nearest(str(entry.body.get("source")), policies.sources),
                 )
                 return None
-            attributes = _attributes(entry.child("attributes"), policies.document_type.fields)
+            fields = {name: spec for name, spec in policies.document_type.fields.items() if name != "tenant"}
+            attributes = _attributes(entry.child("attributes"), fields)
             return Thing(name, kind, source.name, name, {**attributes, "tenant": source.tenant})
         case "Decision":
             entry.only(("type", "attributes"))
@@ -184,14 +240,36 @@ def _thing(name: str, entry: Entry, policies: PolicySet) -> Thing | None:
             entry.only(("type", "id", "context"))
             fields = {"purpose": Field("string", required=True), "class": Field("long", required=True)}
             return Thing(name, kind, "", entry.text("id"), _attributes(entry.child("context"), fields))
-    entry.fault("type", f"has the type `{kind}`", nearest(kind, ("Document", "Decision", "Provider")))
+        case "Column":
+            return _column(name, entry, policies)
+    if kind in policies.datasets:
+        entry.only(("type", "attributes"))
+        return Thing(name, kind, kind, name, _attributes(entry.child("attributes"), policies.types[kind].fields))
+    entry.fault(
+        "type", f"has the type `{kind}`", nearest(kind, ("Document", "Decision", "Provider", "Column", *policies.datasets))
+    )
     return None
+
+
+def _column(name: str, entry: Entry, policies: PolicySet) -> Thing | None:
+    """Named and no more: its tags are those of governance.yaml, its tenant is that of whoever asks."""
+    entry.only(("type", "dataset", "column"))
+    dataset, column = entry.text("dataset"), entry.text("column")
+    facts = policies.datasets.get(dataset)
+    if facts is None:
+        entry.fault("dataset", f"has the dataset `{dataset}`", nearest(dataset, policies.datasets))
+        return None
+    found = facts.column(column)
+    if found is None:
+        entry.fault("column", f"has the column `{column}`", nearest(column, [known.name for known in facts.columns]))
+        return None
+    return Thing(name, "Column", dataset, found.name, {})
 
 
 def _attributes(entry: Entry | None, fields: Mapping[str, Field]) -> dict[str, Scalar | frozenset[str]]:
     if entry is None:
         return {}
-    entry.only(name for name in fields if name != "tenant" or "sensitivity" not in fields)
+    entry.only(fields)
     found: dict[str, Scalar | frozenset[str]] = {}
     for name, spec in fields.items():
         if name in entry.body:
@@ -200,7 +278,7 @@ def _attributes(entry: Entry | None, fields: Mapping[str, Field]) -> dict[str, S
                 entry.fault(name, f"has a `{name}` that is not a {spec.kind}", "write it as labels.yaml would")
             else:
                 found[name] = value
-        elif spec.required and name != "tenant":
+        elif spec.required:
             entry.fault(name, f"lacks `{name}`", "every required attribute must be there")
     return found
 
@@ -280,9 +358,11 @@ def _problem(case: Case, row: Sequence[str], policies: PolicySet, things: Mappin
         return f"`{case.action}` is no action of a case", nearest(case.action, ACTIONS)
     if case.resource not in things:
         return f"nothing is called `{case.resource}`", nearest(case.resource, things)
-    wanted = {"search": "Document", "disclose": "Provider"}.get(case.action, "Decision")
-    if things[case.resource].kind != wanted:
-        return f"`{case.action}` is asked of a {things[case.resource].kind}", f"it is for a {wanted}"
+    thing = things[case.resource]
+    wanted = {"search": "Document", "query": "row", "disclose": "Provider", **dict.fromkeys(COLUMN_ACTIONS, "Column")}
+    kind = "row" if thing.kind in policies.datasets else thing.kind
+    if kind != (needed := wanted.get(case.action, "Decision")):
+        return f"`{case.action}` is asked of a {kind}", f"it is for a {needed}"
     if case.expected not in ("allow", "deny"):
         return f"`{case.expected}` is neither allow nor deny", "write `allow` or `deny`"
     return None
