@@ -843,3 +843,60 @@ class PhysicalCopies:
 
     def close(self) -> None:
         self._con.close()
+
+
+class LiveRows:
+    """The rows that are served now, as policies know them: some of every kind that their row attributes tell apart. For evaluation,
+    which holds every filter against Cedar in full; never a door.
+
+    What a filter admits is asked of the same rows with the same words that a worker uses."""
+
+    def __init__(self, database: Path, *, of_each: int = 2, most: int = 20_000) -> None:
+        self._of_each, self._most = of_each, most
+        self._con = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "1GB"})
+        try:
+            self._con.execute(f"ATTACH {quote_text(str(database))} AS {SERVED} (READ_ONLY)")
+        except (duckdb.Error, OSError):
+            self._con.close()
+            raise SourceError("sql_database", *_FAULTS["sql_database"]) from None
+
+    def read(self, name: str, relation: str, attributes: Sequence[tuple[str, str, Kind]]) -> list[dict[str, Any]]:
+        """Row attributes as policies get them, in the order that `admitted` counts in: what is NULL is not there, a set is empty."""
+        values = ", ".join(f"({expression})" for _, expression, _ in attributes)
+        schema, table = _two(relation)
+        select = (
+            f"SELECT *, row_number() OVER (ORDER BY {values}) AS {_NUMBER} FROM {SERVED}.{quote_name(schema)}.{quote_name(table)}"
+        )
+        few = f"QUALIFY row_number() OVER (PARTITION BY {values}) <= {self._of_each} ORDER BY {_NUMBER} LIMIT {self._most}"
+        try:
+            self._con.execute(f"CREATE OR REPLACE TABLE memory.main.{quote_name(name)} AS {select} {few}")
+            result = self._con.execute(f"SELECT {values} FROM memory.main.{quote_name(name)} ORDER BY {_NUMBER}")
+            types = [str(column[1]) for column in result.description]
+            rows = result.fetchall()
+        except duckdb.Error:
+            raise SourceError("sql_relation", *_FAULTS["sql_relation"]) from None
+        if any(kind not in _TYPES_OF[spec] for kind, (_, _, spec) in zip(types, attributes, strict=True)):
+            raise SourceError("sql_attribute", *_FAULTS["sql_attribute"])
+        return [
+            {
+                attribute: frozenset(cell or ()) if kind == "set" else cell
+                for (attribute, _, kind), cell in zip(attributes, row, strict=True)
+                if cell is not None or kind == "set"
+            }
+            for row in rows
+        ]
+
+    def admitted(self, grant: TableGrant) -> list[bool]:
+        """Of each row that was read of this dataset, whether the grant's filter admits it."""
+        attributes = {name: (expression, kind) for name, expression, kind in grant.attributes}
+        text = f"SELECT {lower_filter(grant.filter, attributes)} FROM memory.main.{quote_name(grant.name)} ORDER BY {_NUMBER}"
+        try:
+            return [row[0] is True for row in self._con.execute(text).fetchall()]
+        except duckdb.Error:
+            raise SourceError("sql_attribute", *_FAULTS["sql_attribute"]) from None
+
+    def close(self) -> None:
+        self._con.close()
+
+
+_NUMBER = "pointsman_number"

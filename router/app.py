@@ -31,7 +31,7 @@ from router.identity import identify
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
 
 if TYPE_CHECKING:
-    from connectors.duckdb_tables import DuckTables, PhysicalCopies
+    from connectors.duckdb_tables import DuckTables, LiveRows, PhysicalCopies
     from connectors.ledger import SqlLedger
     from connectors.local_models import MiniLM
     from connectors.manifest import SqlManifest
@@ -576,6 +576,13 @@ def open_copies(database: Path, grants: Sequence[TableGrant]) -> PhysicalCopies:
     from connectors.duckdb_tables import PhysicalCopies
 
     return PhysicalCopies(database, grants)
+
+
+def open_rows(database: Path) -> LiveRows:
+    """Rows of a snapshot as policies know them: what evaluation holds filters against."""
+    from connectors.duckdb_tables import LiveRows
+
+    return LiveRows(database)
 
 
 def load_record_key(path: Path) -> bytes:

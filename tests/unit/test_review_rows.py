@@ -1,9 +1,7 @@
 """Cases about rows and columns: decided by the code that enforces, and failing where nobody could reach what policy allows."""
 
 import dataclasses
-import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +9,12 @@ from router.errors import PolicyError
 from router.filters import NEVER
 from router.policy import PolicySet
 from router.review.cases import run_cases
+from tests.rows_world import edit, write_policies
 
-CORPUS = Path(__file__).parents[1] / "sql" / "policies"
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 THINGS = """things:
-  row-of-1: { type: claims_v, attributes: { tenant: "1", region: west, groups: [a], reported: 2026-02-01 } }
-  row-of-2: { type: claims_v, attributes: { tenant: "2", groups: [], reported: 2026-02-01 } }
+  row-of-1: { type: claims_v, attributes: { tenant: "1", region: west, groups: [a], reported: 2026-02-01, paid: false } }
+  row-of-2: { type: claims_v, attributes: { tenant: "2", groups: [], reported: 2026-02-01, paid: true } }
   status: { type: Column, dataset: claims_v, column: Status }
   name: { type: Column, dataset: claims_v, column: claimant_name }
   phone: { type: Column, dataset: claims_v, column: claimant_phone }
@@ -35,42 +33,15 @@ analyst-1,query,depots-row,allow,analysts-query
 stranger,query,row-of-1,deny,
 stranger,read_column,status,deny,
 """
-WEST = """
-@id("west-only") @reason("r") @owner("o")
-forbid (principal, action == Pointsman::Action::"query", resource is Pointsman::claims_v)
-unless { resource has region && resource.region == "west" };
-"""
 
 
 @pytest.fixture
 def folder(tmp_path):
-    folder = Path(shutil.copytree(CORPUS, tmp_path / "policies"))
-    edit(
-        folder,
-        "schema.cedarschema",
-        "claims_v = { tenant: String }",
-        "claims_v = { tenant: String, groups: Set<String>, region?: String, reported: Long }",
-    )
-    edit(
-        folder,
-        "governance.yaml",
-        "attributes: { tenant: CAST(tenant_id AS VARCHAR) }",
-        "attributes: { tenant: CAST(tenant_id AS VARCHAR), groups: tags, region: region, reported: epoch_ms(reported_at) }",
-    )
-    edit(folder, "people.yaml", "people:\n", 'people:\n  stranger: { issuer: dev, sub: s, tenant: "1", groups: [] }\n')
-    with (folder / "tables.cedar").open("a") as out:
-        out.write(WEST)
+    folder = write_policies(tmp_path / "policies")
     (folder / "cases").mkdir()
     (folder / "cases" / "things.yaml").write_text(THINGS)
     (folder / "cases" / "tables.csv").write_text(CASES)
     return folder
-
-
-def edit(folder, name, old, new):
-    path = folder / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
 
 
 def failing(folder):
@@ -140,11 +111,14 @@ def test_a_mask_that_is_not_there(folder):
     ("thing", "said"),
     [
         ("{ type: claim_v, attributes: { tenant: '1' } }", "did you mean `claims_v`"),
-        ("{ type: claims_v, attributes: { tenant: '1', groups: [] } }", "lacks `reported`"),
-        ("{ type: claims_v, attributes: { groups: [], reported: 1 } }", "lacks `tenant`"),
-        ("{ type: claims_v, attributes: { tenant: 1, groups: [], reported: 1 } }", "not a string"),
-        ("{ type: claims_v, attributes: { tenant: '1', groups: [], reported: 1, regio: x } }", "unknown key `regio`"),
-        ("{ type: claims_v, source: x, attributes: { tenant: '1', groups: [], reported: 1 } }", "unknown key `source`"),
+        ("{ type: claims_v, attributes: { tenant: '1', groups: [], paid: true } }", "lacks `reported`"),
+        ("{ type: claims_v, attributes: { groups: [], reported: 1, paid: true } }", "lacks `tenant`"),
+        ("{ type: claims_v, attributes: { tenant: 1, groups: [], reported: 1, paid: true } }", "not a string"),
+        ("{ type: claims_v, attributes: { tenant: '1', groups: [], reported: 1, paid: true, regio: x } }", "unknown key `regio`"),
+        (
+            "{ type: claims_v, source: x, attributes: { tenant: '1', groups: [], reported: 1, paid: true } }",
+            "unknown key `source`",
+        ),
         ("{ type: Column, dataset: claims, column: status }", "did you mean `claims_v`"),
         ("{ type: Column, dataset: claims_v, column: state }", "did you mean `status`"),
         ("{ type: Column, dataset: claims_v }", "needs `column`"),

@@ -25,8 +25,8 @@ def run_access(cases: int, seed: int, *, as_json: bool, config: Path | None) -> 
     """Exit code 1 with a leak, an over-block or a disagreement."""
     with Router.open(config) as router:
         report = access.run_access(router, cases, seed)
-    if not report.documents:
-        raise SourceError("nothing_indexed", "there is no document to judge", "run `pointsman index` first")
+    if not report.documents and not report.rows:
+        raise SourceError("nothing_indexed", "there is no document and no row to judge", "run `pointsman index` first")
     _print(access.as_json(report), as_json=as_json)
     if report.leaks or report.over_blocks or report.disagreements:
         raise SystemExit(CHECK_FAILED)
