@@ -181,6 +181,7 @@ def test_malformed_things(folder, thing):
 
 
 def test_no_cases(folder):
-    (folder / "cases" / "documents.csv").unlink()
+    for path in (folder / "cases").glob("*.csv"):
+        path.unlink()
     with pytest.raises(PolicyError):
         run_cases(folder, NOW)
