@@ -45,6 +45,7 @@ from router.policy.governance import DatasetFacts
 from router.policy.residual import FALSE, Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
 from router.policy.tables import COLUMN_ACTIONS, build_table, column_attributes, compile_rows, grant_columns
+from router.sql.tools import Tool
 
 MEMO_LIMIT = 4_096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -143,6 +144,7 @@ class PolicySet:
     catalog: Catalog | None = field(repr=False)
     statements: tuple[Statement, ...] = field(repr=False)
     engine: Engine = field(repr=False)
+    tools: tuple[Tool, ...] = field(default=(), repr=False)
 
     @property
     def document_type(self) -> EntityType:

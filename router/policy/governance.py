@@ -11,6 +11,7 @@
         min_group: 5                                 # only compiled questions, over at least so many rows each
         label: claim_id                              # the field by which people know a row
         time: reported_at                            # the field meant where a question gives a period
+    tools: {}                                        # query tools: see tools.py
 
 INVARIANT: a column that is not listed does not exist for anybody, and an attribute that is not mapped is a fault
 (tests/unit/test_policy_tables.py).
@@ -62,19 +63,23 @@ class DatasetFacts:
         return next((column for column in self.columns if column.name.lower() == wanted), None)
 
 
-def parse_governance(raw: Mapping[str, bytes], types: Mapping[str, EntityType], faults: Faults) -> dict[str, DatasetFacts]:
+def parse_governance(
+    raw: Mapping[str, bytes], types: Mapping[str, EntityType], faults: Faults
+) -> tuple[dict[str, DatasetFacts], Entry | None]:
+    """The datasets, and the section of query tools as it is: these are read once there is a catalogue."""
     file = top(raw, FILE, faults)
     if file is None:
-        return {}
-    file.only(("datasets",))
+        return {}, None
+    file.only(("datasets", "tools"))
+    tools = file.child("tools", required=False)
     section = file.child("datasets")
     if section is None:
-        return {}
+        return {}, tools
     datasets: dict[str, DatasetFacts] = section.children(lambda name, entry: _dataset(name, entry, types))
     if types:
         for name in sorted(set(types) - set(VOCABULARY) - set(section.body)):
             section.fault("", f"says nothing of the dataset `{name}`, which the schema has", "add it, or take the entity out")
-    return datasets
+    return datasets, tools
 
 
 def _dataset(name: str, entry: Entry, types: Mapping[str, EntityType]) -> DatasetFacts | None:

@@ -34,6 +34,7 @@ from router.policy.governance import DatasetFacts, parse_governance
 from router.policy.schema import FILE as SCHEMA_FILE
 from router.policy.schema import WALLED, line_of, parse_schema
 from router.policy.strict import Fault, Faults, decode, nearest
+from router.policy.tools import parse_tools
 
 _LEXEME = r"//[^\n]*|\"(?:[^\"\\]|\\[\s\S])*\"|[;(){}\[\]]"
 """A comment, a string, or what opens, closes and ends."""
@@ -66,8 +67,9 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
     issuers = parse_identity(raw, types, faults)
     sources = parse_sources(raw, issuers, faults)
     people = parse_people(raw, issuers, faults)
-    datasets = parse_governance(raw, types, faults)
+    datasets, section = parse_governance(raw, types, faults)
     catalog = parse_catalog(raw, datasets, faults)
+    tools = parse_tools(section, catalog, datasets)
     statements = _statements(raw, faults)
     if schema is None or faults.items:
         return None, faults.items
@@ -87,6 +89,7 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
         catalog=catalog,
         statements=tuple(statements),
         engine=build_engine(statements, schema),
+        tools=tools,
     )
     return policies, []
 
