@@ -129,6 +129,29 @@ class DuckSnapshots:
         finally:
             draft.close()
 
+    def verify(self) -> list[tuple[str, str]]:
+        snapshot = self.current()
+        if snapshot is None or not snapshot.version:
+            return []
+        con = duckdb.connect(":memory:", config=_CONFIG)
+        try:
+            con.execute("SET enable_progress_bar = false")
+            con.execute(f"ATTACH {_text(str(self._folder / _file_name(snapshot.version)))} AS held (READ_ONLY)")
+            names = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'held'").fetchall()
+            there = {name: _described(con, "held", name) for (name,) in names}
+            for name in there:  # every block is read, and with it its checksum
+                con.execute(f"SELECT bit_xor(hash(held)) FROM held.main.{_name(name)} AS held").fetchall()
+        except (duckdb.Error, OSError, RuntimeError):
+            return [("", "the snapshot of the tables cannot be read")]
+        finally:
+            con.close()
+        recorded = {table.name: (table.columns, table.rows) for table in snapshot.tables}
+        return [
+            (name, "the snapshot does not hold what was copied")
+            for name in sorted({*there, *recorded})
+            if there.get(name) != recorded.get(name)
+        ]
+
     def note(self, snapshot: TableSnapshot) -> None:
         self._make_folder()
         beside = self._folder / f"{RECORD}.new"
@@ -157,6 +180,14 @@ class DuckSnapshots:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             raise SourceError("tables_unwritable", "the folder of the tables cannot be made", "check the state folder") from None
+
+
+def _described(con: Any, catalog: str, name: str) -> tuple[tuple[tuple[str, str], ...], int]:
+    """Columns and types, and how many rows."""
+    place = f"{catalog}.main.{_name(name)}"
+    described = con.execute(f"SELECT * FROM {place} LIMIT 0").description
+    ((rows,),) = con.execute(f"SELECT count(*) FROM {place}").fetchall()
+    return tuple((str(column), str(kind)) for column, kind, *_ in described), int(rows)
 
 
 class _Unfit(Exception):  # noqa: N818 (what a value is, not whose fault)
@@ -190,7 +221,7 @@ class _Draft:
                     self._copy_file(name, target, origin)
                 else:
                     self._copy_rows(name, target, origin)
-                columns, rows = self._described("draft", name)
+                columns, rows = _described(self._con, "draft", name)
         except BaseException:
             with contextlib.suppress(duckdb.Error, RuntimeError):
                 self._con.execute(f"DROP TABLE IF EXISTS {target}")
@@ -236,16 +267,10 @@ class _Draft:
             self._con.execute("DETACH draft")
             self._con.execute(f"ATTACH {_text(str(self._path))} AS draft (READ_ONLY)")
             found = self._con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'draft'").fetchall()
-            there = {name: self._described("draft", name) for (name,) in found}
+            there = {name: _described(self._con, "draft", name) for (name,) in found}
             self._con.execute("DETACH draft")
         if there != {table.name: (table.columns, table.rows) for table in snapshot.tables}:
             raise SourceError("tables_differ", "the snapshot does not hold what was copied", "run `pointsman index` again")
-
-    def _described(self, catalog: str, name: str) -> tuple[tuple[tuple[str, str], ...], int]:
-        place = f"{catalog}.main.{_name(name)}"
-        described = self._con.execute(f"SELECT * FROM {place} LIMIT 0").description
-        ((rows,),) = self._con.execute(f"SELECT count(*) FROM {place}").fetchall()
-        return tuple((str(column), str(kind)) for column, kind, *_ in described), int(rows)
 
     def _run(self, sql: str) -> list[Any]:
         """A statement that may take long. It stands in a thread of its own, since the engine does not hear Ctrl-C reliably: the

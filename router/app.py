@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from connectors.sqlite_documents import SqliteDocuments
     from connectors.table_snapshots import DuckSnapshots
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
-    from router.ingest.tables import TableReport
+    from router.ingest.tables import TableFinding, TableReport
     from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
 
 DEFAULT_K = 5
@@ -346,6 +346,14 @@ class Router:
         if not jobs and self.snapshots.current() is None:
             return []
         return copy_tables(jobs, declared, self.snapshots, now_us=_clock_us, full=full, progress=progress)
+
+    def verify_tables(self) -> list[TableFinding]:
+        """What configuration, places and snapshot of the tables do not agree about."""
+        from connectors.sql_sources import TableRows
+        from router.ingest.tables import table_jobs, verify_tables
+
+        jobs = table_jobs(self.settings, (), TableRows)
+        return verify_tables(jobs, self.snapshots, now_us=_clock_us())
 
     @functools.cached_property
     def snapshots(self) -> DuckSnapshots:

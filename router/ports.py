@@ -339,3 +339,7 @@ class TableSnapshots(Protocol):
     def note(self, snapshot: TableSnapshot) -> None:
         """Record what is known of the current version anew: that a copy failed."""
         ...
+
+    def verify(self) -> list[tuple[str, str]]:
+        """(table, what is wrong) with the current version itself; empty when whole. Reads every row."""
+        ...

@@ -136,6 +136,60 @@ def copy_tables(
         return _told(reports, progress)
 
 
+OLD_US = 7 * 86_400 * 1_000_000
+"""Of a table whose place does not say whether it has changed, a copy is old after a week."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFinding:
+    """Where configuration, places and snapshot do not agree. A `fault` costs answers, a `warning` makes them old."""
+
+    level: Literal["warning", "fault"]
+    table: str
+    kind: str
+    message: str
+    hint: str
+
+
+def verify_tables(jobs: Sequence[TableJob], snapshots: TableSnapshots, *, now_us: int) -> list[TableFinding]:
+    """What is not copied, what has changed since, what is old, and what is wrong with the snapshot itself."""
+    held = snapshots.current()
+    tables = {table.name: table for table in held.tables} if held is not None else {}
+    failed = {name: code for name, code, _ in (held.failures if held is not None else ())}
+    broken = [
+        TableFinding("fault", name, "table_damaged", message, "run `pointsman index --full`")
+        for name, message in snapshots.verify()
+    ]
+    named = {job.name for job in jobs}
+    surplus = [
+        TableFinding(
+            "warning", name, "table_surplus", f"`{name}` is served, and not configured any more", "run `pointsman index`"
+        )
+        for name in sorted(set(tables) - named)
+    ]
+    stale = [_stale(job, tables.get(job.name), failed.get(job.name, ""), snapshots, now_us) for job in jobs]
+    return [*broken, *(finding for finding in stale if finding is not None), *surplus]
+
+
+def _stale(job: TableJob, table: CopiedTable | None, failed: str, snapshots: TableSnapshots, now_us: int) -> TableFinding | None:
+    again = "run `pointsman index`"
+    if table is None:
+        why = f"`{job.name}` could not be copied: {failed}" if failed else f"`{job.name}` has not been copied yet"
+        return TableFinding("fault", job.name, "table_not_copied", why, again)
+    if table.failed:
+        message = f"the latest copy of `{job.name}` failed: {table.failed}"
+        return TableFinding("warning", job.name, "table_not_renewed", message, f"{again}; it says what is wrong")
+    now = _fingerprint(job, snapshots)
+    if isinstance(now, SourceError):
+        return TableFinding("warning", job.name, now.code, now.message, now.hint)
+    if now != table.fingerprint:
+        return TableFinding("warning", job.name, "table_changed", f"`{job.name}` changed since it was copied", again)
+    if not now and now_us - table.copied_at_us > OLD_US:
+        days = (now_us - table.copied_at_us) // 86_400_000_000
+        return TableFinding("warning", job.name, "table_old", f"`{job.name}` was copied {days} days ago", again)
+    return None
+
+
 def _fingerprint(job: TableJob, snapshots: TableSnapshots) -> str | SourceError:
     if job.fault is not None or job.origin is None:
         return job.fault or SourceError("table_missing", f"table `{job.name}` has no place to be copied from", "check `path`")

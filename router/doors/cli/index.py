@@ -169,8 +169,13 @@ def _age(at_us: int) -> str:
 
 def run_verify(*, as_json: bool, config: Path | None) -> None:
     """Exit code 1 when something differs."""
+    from router.ingest.reconcile import Finding
+    from router.review.tables import check_copies, check_governed
+
     with Router.open(config) as router:
-        findings = router.index_verify()
+        findings = list(router.index_verify())
+        faults = [*check_copies(router), *(fault for fault in check_governed(router) if fault.level == "fault")]
+        findings += [Finding("", each.place, "", each.kind, f"{each.message}; {each.hint}") for each in faults]
     if as_json:
         print_json({"ok": not findings, "findings": [dataclasses.asdict(finding) for finding in findings]})
     else:
@@ -180,9 +185,9 @@ def run_verify(*, as_json: bool, config: Path | None) -> None:
                 "yellow",
             )
         if findings:
-            say(f"{len(findings)} differences; `pointsman index` mends them", "yellow")
+            say(f"{len(findings)} differences; `pointsman index` mends those of documents", "yellow")
         else:
-            say("manifest, store and sources agree", "green")
+            say("manifest, store, sources and tables agree", "green")
     if findings:
         raise SystemExit(CHECK_FAILED)
 

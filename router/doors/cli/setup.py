@@ -5,17 +5,24 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from router.app import MODEL_FOLDER, Router, make_development_issuer, make_state, open_ledger
 from router.config import FILE_NAME, Settings, find_settings, load_settings
+from router.domain import SqlLimits
 from router.doors.cli.output import called_as, print_json, say
 from router.errors import CHECK_FAILED, PointsmanError, UsageError
 
+if TYPE_CHECKING:
+    from router.review.tables import TableFault
+
 LEAST_FREE_BYTES = 1 << 30
+WORKER_S = 30.0
 
 
 def run_init(folder: Path, *, documents: Path | None, tenant: str, group: str, sensitivity: str, as_json: bool) -> None:
@@ -90,6 +97,9 @@ def _checks(config: Path | None) -> Iterator[Check]:
             ("store", _store),
             ("sources", _sources),
             ("index", _index),
+            ("tables", _tables),
+            ("catalogue", _catalogue),
+            ("table workers", _workers),
         ):
             yield from _checked(name, lambda run=run: run(router))  # type: ignore[misc]
 
@@ -185,6 +195,60 @@ def _index(router: Router) -> Line:
     if missing:
         return "warning", f"nothing indexed from {', '.join(missing)}", "run `pointsman index`"
     return "ok", f"{sum(entry.documents for entry in sources)} documents, {sum(entry.chunks for entry in sources)} chunks", ""
+
+
+def _tables(router: Router) -> Line:
+    """Every table is copied, whole and fresh."""
+    from router.review.tables import check_copies
+
+    if (found := _worst(check_copies(router))) is not None:
+        return found
+    snapshot = router.snapshots.current()
+    if snapshot is None or not snapshot.tables:
+        return "ok", "no table is configured", ""
+    age_s = max(0.0, time.time() - min(table.copied_at_us for table in snapshot.tables) / 1e6)
+    rows = sum(table.rows for table in snapshot.tables)
+    return "ok", f"{len(snapshot.tables)} tables, {rows} rows, the oldest copied {age_s / 3600:.1f} hours ago", ""
+
+
+def _catalogue(router: Router) -> Line:
+    """What governance.yaml and catalog.yaml say is there, and can be computed."""
+    from router.review.tables import check_governed
+
+    if (found := _worst(check_governed(router), "`pointsman catalog check` shows all")) is not None:
+        return found
+    policies = router.policies.current()
+    return "ok", f"{len(policies.datasets)} datasets" + ("" if policies.catalog else ", no catalogue"), ""
+
+
+def _workers(router: Router) -> Line:
+    """One worker starts, is locked down, and knows the versions of its parsers."""
+    from router.review.tables import current
+
+    if not router.policies.current().datasets or current(router) is None:
+        return "ok", "not needed: no table is served", ""
+    if not sys.platform.startswith("linux"):
+        return "warning", "tables are served on Linux only", "run this part on Linux"
+    verdict = router.tables.check(
+        "SELECT 1", (), tenant="doctor", today=datetime.now(UTC).date(), limits=SqlLimits(), deadline_s=WORKER_S
+    )
+    if verdict.code:
+        return (
+            "fault",
+            f"a worker refuses a plain statement ({verdict.code})",
+            "install the pinned versions of duckdb and sqlglot",
+        )
+    return "ok", "a worker starts and judges", ""
+
+
+def _worst(found: Sequence[TableFault], more: str = "") -> Line | None:
+    """The first fault, else the first warning, and how many others there are."""
+    ordered = sorted(found, key=lambda each: each.level != "fault")
+    if not ordered:
+        return None
+    first, rest = ordered[0], len(ordered) - 1
+    hint = "; ".join(part for part in (first.hint, more if rest else "") if part)
+    return first.level, first.message + (f" (and {rest} more)" if rest else ""), hint
 
 
 def _state(settings: Settings) -> Line:
