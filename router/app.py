@@ -15,19 +15,22 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from router import decision
-from router.ask import MAX_QUESTION_CHARS, Line, ask
+from router.ask import MAX_QUESTION_CHARS, ask
 from router.ask_sql import SqlAnswer, SqlLine, ask_sql
 from router.catalog import Relation
 from router.config import Settings, find_settings, load_settings
-from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, SqlLimits, TableGrant
+from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, SqlLimits, TableGrant, Wanted
 from router.errors import Refused, UsageError
 from router.execute import Threads
 from router.identity import identify
+from router.line import Line
+from router.memo import Memo
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from connectors.oidc import OidcVerifier
     from connectors.sqlite_documents import SqliteDocuments
     from connectors.table_snapshots import DuckSnapshots
+    from connectors.trials import DuckTrial, SqliteTrial
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
     from router.ingest.tables import TableFinding, TableReport
     from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
@@ -45,6 +49,8 @@ if TYPE_CHECKING:
 DEFAULT_K = 5
 MAX_K = 50
 MAX_DEADLINE_S = 600
+WANTED: tuple[str, ...] = get_args(Wanted)
+VOCABULARIES = 64
 INDEXER = "service:indexer"
 MODEL_FOLDER = Path(__file__).with_name("model")
 
@@ -86,14 +92,25 @@ class Router:
     # --- asking ---------------------------------------------------------------------------------------------------
 
     def ask(
-        self, question: str, *, token: str, k: int = DEFAULT_K, now: datetime | None = None, deadline_s: float | None = None
+        self,
+        question: str,
+        *,
+        token: str,
+        k: int = DEFAULT_K,
+        route: Wanted | None = None,
+        now: datetime | None = None,
+        deadline_s: float | None = None,
     ) -> Answer:
-        """Governed passages for one question. `now` replaces the clock for policy dates: for tests, so it is taken with a token of a
-        development issuer only, and the answer and the record say so.
+        """Governed passages or rows for one question. `route` says what to search, else the router chooses.
+
+        `now` replaces the clock for policy dates: for tests, so it is taken with a token of a development issuer only, and the
+        answer and the record say so.
 
         Raises `UsageError`, `Refused` (identity), `SourceError` and `LedgerError`; a refusal by policy is an answer.
         """
         asked = _parse_question(question, k, now, self.settings.deadlines.ask_s if deadline_s is None else deadline_s)
+        if route is not None:
+            asked = replace(asked, route=_parse_route(route))
         try:
             return ask(self.line, token, asked)
         except Refused as error:
@@ -198,6 +215,11 @@ class Router:
                 embedder=self.embedder,
                 threads=self.threads,
                 search=settings.search,
+                tables=lambda: self.tables,
+                tables_version=lambda: self.snapshots.path().stem,
+                vocabularies=Memo(limit=VOCABULARIES),
+                examples=Memo(),
+                limits=SqlLimits(),
                 embed_share=settings.deadlines.embed_share,
                 rerank_share=settings.deadlines.rerank_share,
                 key=self.key,
@@ -484,6 +506,12 @@ def _parse_question(text: str, k: int, now: datetime | None, deadline_s: float) 
     return Question(text, moment.astimezone(UTC), k, deadline_s, as_of=now is not None)
 
 
+def _parse_route(route: str) -> Wanted:
+    if route not in WANTED:
+        raise UsageError("route_unknown", f"`{route}` is no route that can be asked for", f"choose one of {', '.join(WANTED)}")
+    return cast(Wanted, route)
+
+
 def _claimed_issuer(token: str) -> str:
     """The issuer that a refused token names, for counting only."""
     import base64
@@ -556,6 +584,20 @@ def make_tables(script: str, path: Path) -> None:
     from connectors.duckdb_tables import build_database
 
     build_database(script, path)
+
+
+def open_duckdb_trial() -> DuckTrial:
+    """A throw-away database in memory, for evaluation."""
+    from connectors.trials import DuckTrial
+
+    return DuckTrial()
+
+
+def open_sqlite_trial() -> SqliteTrial:
+    """The same in SQLite, for gold queries in its dialect."""
+    from connectors.trials import SqliteTrial
+
+    return SqliteTrial()
 
 
 def read_relations(database: str) -> tuple[Relation, ...]:

@@ -9,7 +9,7 @@ INVARIANT: the generated text, which holds row filters and masks, is returned on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,16 +151,7 @@ def _seal(line: SqlLine, policies: PolicySet, opened: Record, question: Question
         policies=found.policies,
         stages=watch.stages,
         degraded=as_of,
-        sql=_record(opened, found),
+        sql=decision.sql_record(opened, found.generated, found.verdict.tables, len(found.table.rows) if found.table else 0),
     )
     links = watch.stage("answered", lambda: line.ledger.append([sealed]))
     line.sealed(sealed, links[0])
-
-
-def _record(opened: Record, found: _Found) -> Mapping[str, Any] | None:
-    """Which tables were read and how much came of it; of the text only a digest under the decision's own salt."""
-    if not found.generated or opened.salt is None:
-        return None
-    rows = len(found.table.rows) if found.table is not None else 0
-    text = decision.inputs_digest(opened.salt, found.generated.encode())
-    return {"digest": text, "tables": sorted(found.verdict.tables), "rows": rows}

@@ -243,6 +243,13 @@ def answered(
     return Record(asked.tenant, asked.decision_id, "answered", at_us, canonical(body))
 
 
+def sql_record(asked: Record, generated: str, tables: Iterable[str], rows: int) -> Mapping[str, Any] | None:
+    """Which tables were read and how much came of it; of the text only a digest under the decision's own salt."""
+    if not generated or asked.salt is None:
+        return None
+    return {"digest": inputs_digest(asked.salt, generated.encode()), "tables": sorted(tables), "rows": rows}
+
+
 def _route_json(route: Route) -> dict[str, Any]:
     return {
         "name": route.name,

@@ -19,6 +19,7 @@ from router.filters import Filter, Kind, Part, Scalar
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
 Outcome = Literal["answered", "empty", "clarify", "none", "refused"]
+Wanted = Literal["documents", "sql"]
 ContentKind = Literal["prose", "code", "table"]
 
 CLASSES = ("public", "internal", "confidential", "restricted")
@@ -84,13 +85,15 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`now` is the router's clock or `--now` (then `as_of` is set), aware and in UTC; `k` the number of passages wanted."""
+    """`now` is the router's clock or `--now` (then `as_of` is set), aware and in UTC; `k` the number of passages wanted;
+    `route` is what the caller wants searched, None where the router is to choose."""
 
     text: str
     now: datetime
     k: int
     deadline_s: float
     as_of: bool = False
+    route: Wanted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,6 +579,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Clarify:
+    """What is asked back: why there is no answer yet, and what could be meant, all of it of granted names."""
+
+    question: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Evidence with a receipt (interface.md, section 3). Ranks only: no engine score, no data version, no drop count."""
 
@@ -588,6 +599,8 @@ class Answer:
     policy_version: str
     filters: tuple[Receipt, ...]
     refusal: Refusal | None = None
+    tables: tuple[Table, ...] = ()
+    clarify: Clarify | None = None
 
     def as_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -601,15 +614,30 @@ class Answer:
                 "reasons": list(self.route.reasons),
             },
             "passages": [_passage_json(passage) for passage in self.passages],
-            "tables": [],
+            "tables": [_table_json(at, table) for at, table in enumerate(self.tables, 1)],
             "stages": [_stage_json(stage) for stage in self.stages],
             "degraded": [{"stage": entry.stage, "reason": entry.reason} for entry in self.degraded],
             "policy_version": self.policy_version,
             "filters": [{"leg": receipt.leg, "digest": receipt.digest} for receipt in self.filters],
         }
+        if self.clarify is not None:
+            body["clarify"] = {"question": self.clarify.question, "options": list(self.clarify.options)}
         if self.refusal is not None:
             body["refusal"] = {"code": self.refusal.code, "reason": self.refusal.reason}
         return body
+
+
+def _table_json(rank: int, table: Table) -> dict[str, Any]:
+    """Without the generated text, which holds row filters and masks."""
+    return {
+        "rank": rank,
+        "origin": table.origin,
+        "reading": table.reading,
+        "sql": table.sql,
+        "columns": [{"name": column.name, "type": column.type, "masked": column.masked} for column in table.columns],
+        "rows": [list(row) for row in table.rows],
+        "truncated": table.truncated,
+    }
 
 
 def _passage_json(passage: Passage) -> dict[str, Any]:

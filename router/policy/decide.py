@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,13 +39,13 @@ from router.filters import (
     join_parts,
     join_sources,
 )
+from router.memo import Memo
 from router.policy.governance import DatasetFacts
 from router.policy.residual import FALSE, Member, Open, fold, read_residual
 from router.policy.schema import NAMESPACE
 from router.policy.tables import COLUMN_ACTIONS, build_table, column_attributes, compile_rows, grant_columns
 from router.sql.tools import Tool
 
-MEMO_LIMIT = 4_096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 
@@ -76,33 +74,6 @@ class Verdict:
 
     def __bool__(self) -> bool:
         return self.allowed
-
-
-@dataclass(slots=True)
-class Memo:
-    """A map bounded by weight; the least recently used entry goes first. Values are computed outside the lock."""
-
-    limit: int = MEMO_LIMIT
-    weight: int = 0
-    _held: OrderedDict[Hashable, tuple[Any, int]] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def get(self, key: Hashable, compute: Callable[[], Any], weight: int = 1) -> Any:
-        with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key][0]
-        value = compute()
-        with self._lock:
-            if key not in self._held:
-                self._held[key] = (value, weight)
-                self.weight += weight
-            while self.weight > self.limit:
-                self.weight -= self._held.popitem(last=False)[1][1]
-        return value
-
-    def __len__(self) -> int:
-        return len(self._held)
 
 
 @dataclass(frozen=True, slots=True)

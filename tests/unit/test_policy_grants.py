@@ -9,7 +9,7 @@ from router.domain import Principal
 from router.errors import PolicyError
 from router.filters import canonical, matches
 from router.policy import to_day_ms
-from router.policy.decide import Memo
+from router.memo import Memo
 from tests import policy_world as world
 
 POLICIES = """

@@ -163,6 +163,7 @@ def ask(
     token: Token = None,
     people: People = None,
     k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
+    route: Annotated[str | None, typer.Option(help="Search only this: documents or sql (tables).")] = None,
     now: Annotated[str | None, typer.Option(help="Ask as of this date (YYYY-MM-DD).")] = None,
     json: Json = False,
     config: Config = None,
@@ -170,7 +171,7 @@ def ask(
     """Ask a question as somebody. Example: pointsman ask "what does ERR-4012 mean" --as ada"""
     from router.doors.cli.asking import run_ask
 
-    run_ask(question, person=person, token=token, people=people, k=k, now=now, **_options(ctx, json, config))
+    run_ask(question, person=person, token=token, people=people, k=k, route=route, now=now, **_options(ctx, json, config))
 
 
 @app.command()
@@ -304,6 +305,32 @@ def eval_sql(
     from router.doors.cli.evaluate import run_sql
 
     run_sql(database, policies, cases, as_json=_options(ctx, json, config)["as_json"])
+
+
+@eval_app.command("text-to-sql")
+def eval_text_to_sql(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Questions with gold queries, and schemas: tables.json or db/*.sql.")],
+    gold: Annotated[str, typer.Option(help="The dialect of the gold queries: sqlite or postgres.")] = "sqlite",
+    synonyms: Annotated[Path | None, typer.Option(metavar="DIR", help="One <db_id>.yaml a database: what a person would add.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=50, help="Sets of made-up rows to agree on.")] = 5,
+    confidence: Annotated[float | None, typer.Option(min=0, max=1, help="Least confidence of an answer; default: as shipped.")] = None,
+    now: Annotated[str | None, typer.Option(help="As of this date (YYYY-MM-DD).")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Questions in words against gold SQL, judged by what they return. Example: pointsman eval text-to-sql my-questions --gold sqlite"""
+    from router.doors.cli.evaluate import run_text_to_sql
+
+    run_text_to_sql(
+        folder,
+        gold=gold,
+        synonyms=synonyms,
+        seeds=seeds,
+        confidence=confidence,
+        now=now,
+        as_json=_options(ctx, json, config)["as_json"],
+    )
 
 
 @sql_app.command("check")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from router.app import Router
-from router.domain import CLASSES, Answer, Passage, Principal
-from router.doors.cli.output import console, one_line, plain, print_json, say
+from router.domain import CLASSES, Answer, Passage, Principal, Table, Wanted
+from router.doors.cli.output import console, one_line, plain, print_json, print_table, say
 from router.errors import Refused, UsageError
 
 MAX_TOKEN_FILE = 1_000_000
@@ -63,13 +63,14 @@ def run_ask(
     token: Path | None,
     people: Path | None,
     k: int,
+    route: str | None,
     now: str | None,
     as_json: bool,
     config: Path | None,
 ) -> None:
     with Router.open(config) as router:
         bearer = read_token(router, person, token, people)
-        answer = router.ask(question, token=bearer, k=k, now=parse_now(now))
+        answer = router.ask(question, token=bearer, k=k, route=cast(Wanted | None, route), now=parse_now(now))
     if as_json:
         print_json(answer.as_json())
     else:
@@ -83,13 +84,32 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
     out = console()
     if answer.refusal is not None:
         out.print(f"refused  {answer.refusal.code}: {plain(answer.refusal.reason)}", style="bold red")
-    elif not answer.passages:
+    elif answer.clarify is not None:
+        out.print(plain(answer.clarify.question), style="yellow")
+        for option in answer.clarify.options:
+            out.print("   " + one_line(option, 1000))
+    elif answer.outcome == "empty":
         out.print("nothing found among what you may see", style="yellow")
+    for table in answer.tables:
+        print_rows(table, lines=max(lines, 20))
     for passage in answer.passages:
         print_passage(passage, lines=lines)
     for entry in answer.degraded:
         out.print(f"degraded  {entry.stage}: {plain(entry.reason)}", style="yellow")
     print_receipt(answer)
+
+
+def print_rows(table: Table, *, lines: int) -> None:
+    """How the question was read, the rows, and the SQL over governed names."""
+    out = console()
+    out.print(one_line(table.reading, 1000), style="bold")
+    columns = [f"{column.name} (masked)" if column.masked else column.name for column in table.columns]
+    print_table([plain(column) for column in columns], table.rows[:lines])
+    hidden = len(table.rows) - lines
+    more = f", {hidden} of them not shown here" if hidden > 0 else ""
+    out.print(f"{len(table.rows)} rows{more}{', cut at the limit' if table.truncated else ''}, by {table.origin}", style="dim")
+    out.print(plain(table.sql), style="dim")
+    out.print()
 
 
 def print_passage(passage: Passage, *, lines: int) -> None:

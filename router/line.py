@@ -1,0 +1,68 @@
+"""What a question meets on its way, and what is found on it: the nouns that the line and its legs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from router import decision
+from router.config import SearchSettings
+from router.domain import Clarify, Degraded, Link, Outcome, Passage, Receipt, Record, Refusal, Route, SqlLimits, Table
+from router.execute import Threads
+from router.memo import Memo
+from router.policy import LivePolicies, PolicySet
+from router.ports import DocStore, Embedder, Ledger, SqlEngine, Verifier
+
+NO_ROUTE = Route("documents", {}, 0.0, abstained=True, reasons=())
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Built once by `app.py`. `tables` opens the engine when the first question about rows comes; `tables_version` names the
+    snapshot that it serves. `vocabularies` are kept per grant and
+    snapshot, `examples` are the vectors of the tools' examples."""
+
+    policies: LivePolicies
+    verifier: Callable[[PolicySet], Verifier]
+    ledger: Ledger
+    store: DocStore
+    embedder: Embedder
+    threads: Threads
+    search: SearchSettings
+    tables: Callable[[], SqlEngine]
+    tables_version: Callable[[], str]
+    vocabularies: Memo
+    examples: Memo
+    limits: SqlLimits
+    embed_share: float
+    rerank_share: float
+    key: bytes
+    question_form: decision.QuestionForm
+    clock_us: Callable[[], int]
+    sealed: Callable[[Record, Link], None]
+    alarm: Callable[..., None]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What the decision will say, filled while the question moves along. `reads` are the datasets that the tables come of."""
+
+    route: Route = NO_ROUTE
+    passages: tuple[Passage, ...] = ()
+    tables: tuple[Table, ...] = ()
+    clarify: Clarify | None = None
+    degraded: list[Degraded] = field(default_factory=list)
+    filters: tuple[Receipt, ...] = ()
+    policies: frozenset[str] = frozenset()
+    dropped: int = 0
+    refusal: Refusal | None = None
+    reads: tuple[str, ...] = ()
+    data_versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.refusal:
+            return "refused"
+        if self.passages or any(table.rows for table in self.tables):
+            return "answered"
+        return "clarify" if self.clarify else "empty"

@@ -1,0 +1,87 @@
+"""What one caller's words can stand for: the granted part of the catalogue, its index with stored values, and the tools.
+
+It is built once per grant and version of the data and kept; stored values are read under the caller's own row filter, only of
+fields whose values reviewers opened (`values:` in governance.yaml), and never of masked ones, which the caller's catalogue lacks.
+
+INVARIANT: nothing enters a vocabulary that its caller could not query (tests/sql/test_vocabulary.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+from router.catalog import Catalog
+from router.domain import Table, TableGrant
+from router.errors import Refused, SourceError
+from router.filters import canonical
+from router.sql.check import narrow
+from router.sql.compile import lower_form
+from router.sql.expressions import expand_field, reads
+from router.sql.form import By, Form, Ref
+from router.sql.planner import Index, StoredValues, build_index
+from router.sql.tools import Tool, granted_tools
+
+MAX_VALUES = 2_000
+"""A field with more different texts is no category, and its values are not indexed."""
+
+Columns = frozenset[tuple[str, str]]
+"""(dataset, column), both in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """`missing` are fields whose values could not be read just now; a vocabulary that misses some is not kept."""
+
+    catalog: Catalog
+    index: Index
+    tools: tuple[Tool, ...]
+    values: tuple[StoredValues, ...]
+    min_group: Mapping[str, int]
+    missing: tuple[str, ...] = ()
+
+
+def vocabulary_key(policy_version: str, tenant: str, data_version: str, grants: tuple[TableGrant, ...]) -> Hashable:
+    """Equal only where every input of a vocabulary is. Filters by canonical text: to Python, 1 and True are equal."""
+    return policy_version, tenant, data_version, tuple((grant.name, canonical(grant.filter), grant.columns) for grant in grants)
+
+
+def build_vocabulary(
+    catalog: Catalog, grants: tuple[TableGrant, ...], tools: tuple[Tool, ...], open_values: Columns, run: Callable[[str], Table]
+) -> Vocabulary:
+    """`run` runs compiled SQL for the caller; `open_values` are the columns whose stored values may help to understand questions."""
+    granted = narrow(catalog, grants)
+    min_group = {grant.name: grant.min_group for grant in grants if grant.min_group is not None}
+    values: list[StoredValues] = []
+    missing: list[str] = []
+    for ref in _open_fields(granted, open_values):
+        listing = Form(ref.dataset, by=(By(ref),), limit=MAX_VALUES + 1)
+        try:
+            table = run(lower_form(listing, granted, min_group=min_group).sql)
+        except (Refused, SourceError):
+            missing.append(str(ref))
+            continue
+        if len(table.rows) <= MAX_VALUES and not table.truncated:
+            texts = tuple(value for row in table.rows if isinstance(value := row[0], str))
+            values.append(StoredValues(ref.dataset, ref.field, texts))
+    return Vocabulary(
+        catalog=granted,
+        index=build_index(granted, values),
+        tools=granted_tools(tools, granted, values, min_group),
+        values=tuple(values),
+        min_group=min_group,
+        missing=tuple(missing),
+    )
+
+
+def _open_fields(granted: Catalog, open_values: Columns) -> Iterator[Ref]:
+    """Text fields of which every column they read is open."""
+    for dataset in granted.datasets:
+        for one in dataset.fields:
+            read = reads(expand_field(granted, dataset, one))
+            if (
+                read
+                and one.datatype in (None, "String")
+                and all((owner.lower(), name.lower()) in open_values for owner, name in read)
+            ):
+                yield Ref(dataset.name, one.name)

@@ -1,0 +1,158 @@
+"""`ask` on the route of tables: from words to governed rows, with the reading, the record and the receipts; and what is asked back."""
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from router.app import Router, make_development_issuer, make_tables
+from router.config import load_settings
+from router.decision import decision_model
+from router.errors import UsageError
+
+SQL = Path(__file__).parents[1] / "sql"
+VIEWS = ("claims_v", "approvals_v", "inventory_v", "depots_v")
+NOW = datetime(2024, 8, 15, 12, tzinfo=UTC)
+NAMES = {"claims_v": "claim", "approvals_v": "approval", "inventory_v": "stock item", "depots_v": "depot"}
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    shutil.copytree(SQL / "policies", folder / "policies")
+    governance = folder / "policies" / "governance.yaml"
+    text = governance.read_text(encoding="utf-8").replace("status: [plain]", "status: { tags: [plain], values: true }")
+    governance.write_text(text.replace("region: [plain]", "region: { tags: [plain], values: true }", 1), encoding="utf-8")
+    catalog = folder / "policies" / "catalog.yaml"
+    text = catalog.read_text(encoding="utf-8")
+    for view, word in NAMES.items():
+        text = text.replace(f"      - name: {view}\n", f"      - name: {view}\n        ai_context: {{ synonyms: [{word}] }}\n")
+    catalog.write_text(text, encoding="utf-8")
+    people = (folder / "policies" / "people.yaml").read_text(encoding="utf-8")
+    people += '  guest: { issuer: dev, sub: guest, tenant: "1", groups: [guests] }\n'
+    (folder / "policies" / "people.yaml").write_text(people, encoding="utf-8")
+    make_tables((SQL / "fixture.sql").read_text(encoding="utf-8"), folder / "world.duckdb")
+    tables = "".join(f'[tables.{name}]\npath = "world.duckdb"\ntable = "main.{name}"\n' for name in VIEWS)
+    (folder / "pointsman.toml").write_text(f'state = "state"\n{tables}', encoding="utf-8")
+    make_development_issuer(load_settings(folder / "pointsman.toml"))
+    with Router.open(folder / "pointsman.toml") as router:
+        router.copy_tables()
+        yield router
+
+
+@pytest.fixture(scope="module")
+def raw(router):
+    """The same rows without any policy: what numbers are compared with."""
+    con = duckdb.connect(str(router.snapshots.path()), read_only=True)
+    yield lambda sql: con.execute(sql).fetchall()
+    con.close()
+
+
+def ask(router, text, person="analyst-1"):
+    return router.ask(text, token=router.mint(person), route="sql", now=NOW)
+
+
+def body_of(router, answer, tenant="1"):
+    *_, (link, record) = router.ledger.read(tenant, decision_id=answer.decision_id)
+    return json.loads(record.body) | {"seq": link.seq, "previous": link.previous, "digest": link.digest}
+
+
+@pytest.mark.parametrize("person", ["analyst-1", "analyst-2", "analyst-3"])
+def test_a_count_is_over_the_callers_rows(router, raw, person):
+    answer = ask(router, "How many open claims are there in region west?", person)
+    tenant = person[-1]
+    assert answer.outcome == "answered", answer.clarify
+    (table,) = answer.tables
+    ((expected,),) = raw(f"SELECT count(*) FROM claims_v WHERE tenant_id = {tenant} AND status = 'open' AND region = 'west'")
+    assert table.rows == ((expected,),)
+    assert (table.origin, answer.route.name, answer.route.reasons) == ("planner", "sql", ("chosen by the caller",))
+
+
+def test_the_reading_says_what_was_bound_and_the_sql_names_governed_things(router):
+    answer = ask(router, "How many open claims in region West are older than 30 days?")
+    (table,) = answer.tables
+    for word in ("claims", "open", "west", "2024-07-16"):
+        assert word in table.reading
+    assert "tenant" not in table.sql
+    shown = answer.as_json()["tables"][0]
+    assert shown["columns"][0]["type"] == "BIGINT"
+    assert "generated" not in shown
+
+
+def test_the_record_holds_tables_filters_policies_and_a_digest_of_the_text(router):
+    answer = ask(router, "How many claims per region?")
+    body = body_of(router, answer)
+    decision_model().model_validate(body)
+    assert body["route"]["name"] == "sql"
+    assert body["sql"]["tables"] == ["claims_v"]
+    assert body["sql"]["rows"] == len(answer.tables[0].rows)
+    assert [entry["leg"] for entry in body["filter_digests"]] == ["sql:claims_v"] == [entry.leg for entry in answer.filters]
+    assert body["policies"] == ["analysts-query", "tenant-wall"]
+    assert {"grants", "vocabulary", "draft", "rows"} <= set(body["stages"])
+    assert "west" not in json.dumps(body)
+
+
+def test_what_cannot_be_understood_is_asked_back_with_the_words(router):
+    answer = ask(router, "Why did the claims in region west rise?")
+    assert (answer.outcome, answer.tables, answer.passages) == ("clarify", (), ())
+    assert answer.clarify is not None
+    assert "rise" in answer.clarify.question
+    assert answer.as_json()["clarify"]["question"] == answer.clarify.question
+    assert body_of(router, answer)["outcome"] == "clarify"
+
+
+def test_nothing_granted_is_empty(router):
+    answer = ask(router, "How many open claims are there in region west?", "guest")
+    assert (answer.outcome, answer.clarify, answer.tables, answer.filters) == ("empty", None, (), ())
+
+
+def test_a_hidden_name_reads_like_one_that_does_not_exist(router):
+    """`claimant_phone` is in the view and permitted to nobody; `claimant_shoe` is nowhere."""
+    hidden = ask(router, "List the claimant phone of the claims").as_json()
+    absent = ask(router, "List the claimant shoes of the claims").as_json()
+    assert (hidden["outcome"], absent["outcome"]) == ("clarify", "clarify")
+    question = hidden["clarify"]["question"].replace("phone", "shoes")
+    assert (question, hidden["clarify"]["options"]) == (absent["clarify"]["question"], absent["clarify"]["options"])
+
+
+def test_a_masked_column_is_not_bound(router):
+    """Its name is known to whoever may read it masked, in SQL; a draft that filtered or sorted by a mask would mislead."""
+    answer = ask(router, "List the claimant name of the open claims")
+    assert (answer.outcome, answer.tables) == ("clarify", ())
+
+
+def test_stored_values_come_of_the_callers_own_rows(router, raw):
+    """A region that only another tenant has is a word that nobody knows here."""
+    mine = {value for (value,) in raw("SELECT DISTINCT region FROM claims_v WHERE tenant_id = 1")}
+    theirs = {value for (value,) in raw("SELECT DISTINCT region FROM claims_v WHERE tenant_id <> 1")} - mine
+    for value in theirs:
+        assert ask(router, f"How many claims in region {value}?").outcome == "clarify"
+
+
+def test_a_vocabulary_is_kept_until_the_data_change(router):
+    ask(router, "How many claims per region?")
+    kept = len(router.line.vocabularies)
+    ask(router, "How many claims per status?")
+    assert len(router.line.vocabularies) == kept
+    router.copy_tables(full=True)
+    ask(router, "How many claims per status?")
+    assert len(router.line.vocabularies) == kept + 1
+
+
+def test_without_a_snapshot_it_is_a_source_that_is_missing(tmp_path):
+    shutil.copytree(SQL / "policies", tmp_path / "policies")
+    (tmp_path / "pointsman.toml").write_text('state = "state"\n', encoding="utf-8")
+    make_development_issuer(load_settings(tmp_path / "pointsman.toml"))
+    with Router.open(tmp_path / "pointsman.toml") as router, pytest.raises(Exception, match="tables_missing") as raised:
+        ask(router, "How many claims per region?")
+    assert raised.value.exit_code == 4
+    assert raised.value.decision_id
+
+
+def test_a_route_that_there_is_not_is_refused(router):
+    with pytest.raises(UsageError) as raised:
+        router.ask("anything", token=router.mint("analyst-1"), route="tables")
+    assert raised.value.code == "route_unknown"
