@@ -6,7 +6,7 @@ no exception of a driver crosses a port.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
@@ -228,6 +228,44 @@ class Reranker(Protocol):
     """Scores texts against a question; the result has one finite score a text, in the order given."""
 
     def rerank(self, question: str, texts: Sequence[str], purpose: Purpose, *, deadline_s: float) -> list[float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What a model said, read from JSON and otherwise unchecked: untrusted. `model` is the one that answered."""
+
+    value: Any
+    model: str
+
+
+class Model(Protocol):
+    """A model that fills in a JSON schema."""
+
+    def draft(
+        self, system: str, prompt: str, schema: Mapping[str, Any], *, purpose: Purpose, deadline_s: float
+    ) -> ModelReply: ...
+
+
+class HostedModel(Protocol):
+    """A model at somebody else's. It is no `Model`: only `router/egress.py` makes one of it, by judging what may leave.
+
+    `sending` is called with the number of bytes before each attempt; what it raises stops the attempt and is raised from here.
+    """
+
+    @property
+    def provider(self) -> str:
+        """Its name in the policies."""
+        ...
+
+    def draft_hosted(
+        self,
+        system: str,
+        prompt: str,
+        schema: Mapping[str, Any],
+        *,
+        deadline_s: float,
+        sending: Callable[[int], None],
+    ) -> ModelReply: ...
 
 
 class Ledger(Protocol):
