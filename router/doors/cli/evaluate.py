@@ -1,14 +1,18 @@
-"""`eval retrieval`, `eval sql` and `eval access`."""
+"""`eval retrieval`, `eval sql`, `eval text-to-sql` and `eval access`."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 from router.app import Router
 from router.doors.cli.index import progress_bar
-from router.doors.cli.output import print_json, say
-from router.errors import CHECK_FAILED, SourceError
+from router.doors.cli.output import console, print_json, print_table, say
+from router.errors import CHECK_FAILED, SourceError, UsageError
 from router.evals import access, retrieval
 
 
@@ -40,6 +44,65 @@ def run_sql(database: Path, policies: Path, cases: Path, *, as_json: bool) -> No
     _print(report.as_json(), as_json=as_json)
     if not report.sound:
         raise SystemExit(CHECK_FAILED)
+
+
+def run_text_to_sql(
+    folder: Path,
+    *,
+    gold: str,
+    synonyms: Path | None,
+    seeds: int,
+    confidence: float | None,
+    now: str | None,
+    as_json: bool,
+) -> None:
+    from router.evals.text_to_sql.run import parse_options
+    from router.evals.text_to_sql.run import run_text_to_sql as judge_all
+
+    options = parse_options(folder, gold, synonyms, seeds, confidence, _day(now))
+    with _counting("questions") as progress:
+        report = judge_all(options, progress).as_json()
+    if as_json:
+        print_json(report)
+    else:
+        _print_text_to_sql(report)
+
+
+def _print_text_to_sql(report: dict[str, Any]) -> None:
+    """Figures, curve and classes; the answers that were wrong stand in the JSON."""
+    for name in ("questions", "judged", "answered", "right", "abstained", "coverage", "precision", "confidence", "gold_failed"):
+        say(f"{name:<20} {report[name]}")
+    for name, found in report["left_out"].items():
+        say(f"{f'left out: {name}':<20} {found}")
+    for name, parts in report["statements_skipped"].items():
+        say(f"{name}: {len(parts)} statements of its script could not be run", "yellow")
+    columns = ("judged", "answered", "right", "coverage", "precision")
+    curve = [[f"{one['confidence']:g}", *(one[name] for name in columns)] for one in report["curve"]]
+    print_table(("confidence", *columns), curve, title="by least confidence")
+    for part in ("by_type", "by_database"):
+        rows = [[name, *(one[column] for column in columns)] for name, one in report[part].items()]
+        print_table((part, *columns), rows, title=part.replace("_", " "))
+    say(f"{len(report['wrong'])} wrong; --json tells each")
+
+
+def _day(now: str | None) -> date:
+    try:
+        return datetime.now(UTC).date() if now is None else date.fromisoformat(now)
+    except ValueError:
+        raise UsageError("now_malformed", f"`{now}` is not a date", "write YYYY-MM-DD") from None
+
+
+@contextmanager
+def _counting(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """On standard error, only when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console(error=True)) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print(report: dict[str, Any], *, as_json: bool) -> None:
