@@ -191,9 +191,17 @@ class _Worker:
     pipe: Connection
     database: str
     copies: bytes | None
+    base_kb: int = 0
     served: bytes = b""
     done: int = 0
     worn: bool = False
+
+    def grown_kb(self) -> int:
+        """The most that it has held beyond what it held when it was ready, as the system counts it; 0 once it is gone."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+            return int(status.split("VmHWM:")[1].split()[0]) - self.base_kb
+        return 0
 
     def kill(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -240,6 +248,7 @@ class DuckTables:
         self._running: dict[str, int] = {}
         self._waiting: deque[_Ticket] = deque()
         self._asked_at: dict[str, float] = {}
+        self._grown_kb = 0
         self._closed = False
 
     # the port
@@ -280,6 +289,17 @@ class DuckTables:
             return Verdict(refusal.code, refusal.message)
         return Verdict("", "", str(reply["generated"]), tuple(map(str, reply["tables"])))
 
+    @property
+    def grown_mb(self) -> int:
+        """The most memory that any worker took for statements so far; `cap_mb` is what none may take."""
+        with self._lock:
+            self._grown_kb = max([self._grown_kb, *(worker.grown_kb() for worker in self._all)])
+            return self._grown_kb >> 10
+
+    @property
+    def cap_mb(self) -> int:
+        return self._limits.memory_mb + _BESIDE_MB
+
     def warm(self) -> None:
         """Start every worker now; the first statements then wait for none."""
         if self._mode == "views":
@@ -292,13 +312,17 @@ class DuckTables:
             workers, self._idle = list(self._all), []
             self._all.clear()
         for worker in workers:
-            worker.kill()
+            self._retire(worker)
 
     def __enter__(self) -> DuckTables:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _retire(self, worker: _Worker) -> None:
+        self._grown_kb = max(self._grown_kb, worker.grown_kb())
+        worker.kill()
 
     # one statement
 
@@ -342,7 +366,7 @@ class DuckTables:
             if not worker.pipe.poll(min(_LONG_S, time_s)):
                 self._demote(worker)
                 if not worker.pipe.poll(max(0.0, time_s - _LONG_S) + _GRACE_S):
-                    worker.kill()
+                    self._retire(worker)
                     raise self._gate.refuse("sql_limit_time")
             reply = json.loads(worker.pipe.recv_bytes())
         except (OSError, EOFError, ValueError):
@@ -433,7 +457,7 @@ class DuckTables:
             if chosen is not None:
                 self._idle.remove(chosen)
         for worker in stale:
-            worker.kill()
+            self._retire(worker)
         return chosen or self._start(database, copies)
 
     def _give_back(self, worker: _Worker) -> None:
@@ -443,7 +467,7 @@ class DuckTables:
                 self._idle.append(worker)
                 return
             self._all.discard(worker)
-        worker.kill()
+        self._retire(worker)
         if worker.copies is None and not self._closed:
             threading.Thread(target=self._refill_quietly, daemon=True, name="duckdb-tables-refill").start()
 
@@ -460,7 +484,7 @@ class DuckTables:
             else:
                 self._idle.append(worker)
         if surplus:
-            worker.kill()
+            self._retire(worker)
         return not surplus
 
     def _refill_quietly(self) -> None:
@@ -483,6 +507,7 @@ class DuckTables:
         if answer.get("code"):
             worker.kill()
             raise self._error(answer["code"])
+        worker.base_kb = worker.grown_kb()
         with self._lock:
             if self._closed:
                 worker.kill()

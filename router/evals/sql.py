@@ -1,8 +1,9 @@
 """`eval sql`: hostile and honest texts for every person, against physical copies of what that person may see.
 
-A text that must be accepted answers as it does on a database that holds only the granted rows and columns; one that must be
-rejected leaves a code. The policy folder is the given one, through the same loading, tokens, grants, gate and workers as ever; only
-the state folder, and with it the development issuer's key, is thrown away.
+A text that must be accepted answers as it does on a database that holds only the granted rows and columns, in the same order as far
+as it asks for one; one that must be rejected leaves a code. No worker takes more time or memory than it may. The policy folder is
+the given one, through the same loading, tokens, grants, gate and workers as ever; only the state folder, and with it the
+development issuer's key, is thrown away.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from router.app import Router, make_development_issuer, make_tables, open_copies, open_tables
 from router.config import parse_settings
 from router.domain import SqlLimits, TableGrant
 from router.errors import PointsmanError, Refused, UsageError
-
-if TYPE_CHECKING:
-    from router.ports import SqlEngine
+from router.ports import SqlEngine
 
 OVER_S = 0.6
 """How long after its limit a statement may still be there."""
 DEADLINE_S = 60.0
+
+
+class Measured(SqlEngine, Protocol):
+    """An engine that knows how much memory its workers took, and how much none may take."""
+
+    @property
+    def grown_mb(self) -> int: ...
+    @property
+    def cap_mb(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,9 @@ class SqlReport:
     limits_broken: list[str] = field(default_factory=list)
     gate_s: list[float] = field(default_factory=list)
     worker_s: list[float] = field(default_factory=list)
+    ordered: set[str] = field(default_factory=set)
+    memory_mb: int = 0
+    cap_mb: int = 0
 
     @property
     def sound(self) -> bool:
@@ -67,7 +78,8 @@ class SqlReport:
     def as_json(self) -> dict[str, Any]:
         lists = {name: getattr(self, name) for name in ("leaks", "false_refusals", "mismatches", "limits_broken")}
         counts = {name: getattr(self, name) for name in ("cases", "people", "rejected", "accepted")}
-        return counts | lists | {"gate_ms": _spread(self.gate_s), "worker_ms": _spread(self.worker_s)}
+        memory = {"ordered": len(self.ordered), "memory_mb": self.memory_mb, "memory_cap_mb": self.cap_mb}
+        return counts | lists | memory | {"gate_ms": _spread(self.gate_s), "worker_ms": _spread(self.worker_s)}
 
 
 def run_sql(database: Path, policies: Path, cases_file: Path, progress: Callable[[int, int], None] | None = None) -> SqlReport:
@@ -151,10 +163,13 @@ def _copies(database: Path, people: Sequence[Person]) -> Iterator[dict[str, Any]
 # --- one case ---------------------------------------------------------------------------------------------------------
 
 
-def _judge(case: Case, people: Sequence[Person], engine: SqlEngine, copies: dict[str, Any], report: SqlReport) -> None:
+def _judge(case: Case, people: Sequence[Person], engine: Measured, copies: dict[str, Any], report: SqlReport) -> None:
     found: set[str] = set()
     for person in people:
         found |= _judge_for(case, person, engine, copies[person.name], report)
+    before, report.memory_mb, report.cap_mb = report.memory_mb, engine.grown_mb, engine.cap_mb
+    if report.memory_mb > max(before, report.cap_mb):  # a peak is the case's that first reached it
+        found.add("limits_broken")
     for name in ("leaks", "false_refusals", "mismatches", "limits_broken"):
         if name in found:
             getattr(report, name).append(case.number)
@@ -182,8 +197,11 @@ def _judge_for(case: Case, person: Person, engine: SqlEngine, copies: Any, repor
         found.add("accepted")
         if not case.accept:
             found.add("leaks")
-        elif not _equal(table.rows, case.text, copies, truncated=table.truncated):
-            found.add("mismatches")
+        else:
+            ordered = ordered_columns(case.text, [column.name for column in table.columns])
+            report.ordered |= {case.number} if ordered else set()
+            if not _equal(table.rows, case.text, copies, ordered, truncated=table.truncated):
+                found.add("mismatches")
         if len(table.rows) > limits.max_rows:
             found.add("limits_broken")
     if took_s > limits.timeout_s + OVER_S:
@@ -199,14 +217,57 @@ def _judge_for(case: Case, person: Person, engine: SqlEngine, copies: Any, repor
     return found
 
 
-def _equal(rows: Sequence[Sequence[Any]], text: str, copies: Any, *, truncated: bool) -> bool:
-    """As multisets, floats to nine digits: an order that the text does not fix is nobody's promise."""
+def _equal(rows: Sequence[Sequence[Any]], text: str, copies: Any, ordered: Sequence[int], *, truncated: bool) -> bool:
+    """As multisets, floats to nine digits, and in one sequence of whatever the text sorts by: where that is a key, of the rows."""
     try:
-        wanted = Counter(map(_key, copies.run(text)))
+        whole = copies.run(text)
     except ValueError:
         return False
-    found = Counter(map(_key, rows))
-    return found <= wanted if truncated else found == wanted
+    found, wanted = Counter(map(_key, rows)), Counter(map(_key, whole))
+    if not (found <= wanted if truncated else found == wanted):
+        return False
+    return all(
+        _key(row[at] for at in ordered) == _key(other[at] for at in ordered) for row, other in zip(rows, whole, strict=False)
+    )
+
+
+def ordered_columns(text: str, columns: Sequence[str]) -> tuple[int, ...]:
+    """Positions of the output columns that the text sorts by, the first first, up to the first term that is none of them."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_one(text, read="duckdb")
+    except (SqlglotError, RecursionError):
+        return ()
+    order = tree.args.get("order")
+    found: list[int] = []
+    for term in order.expressions if isinstance(order, exp.Order) else ():
+        wanted = term.this
+        if isinstance(wanted, exp.Var) and wanted.name.upper() == "ALL":
+            return tuple(range(len(columns)))
+        at = _position(wanted, tree, columns)
+        if at is None:
+            break
+        found.append(at)
+    return tuple(found)
+
+
+def _position(wanted: Any, tree: Any, columns: Sequence[str]) -> int | None:
+    from sqlglot import exp
+
+    if isinstance(wanted, exp.Literal) and not wanted.is_string:
+        at = int(wanted.this) - 1 if wanted.this.isdigit() else -1
+        return at if 0 <= at < len(columns) else None
+    if not isinstance(wanted, exp.Column):
+        return None
+    if not wanted.table:  # an output column comes before one of the tables
+        same = [at for at, name in enumerate(columns) if name.lower() == wanted.name.lower()]
+        return same[0] if len(same) == 1 else None
+    shown = list(tree.selects)
+    if len(shown) != len(columns):
+        return None
+    return next((at for at, one in enumerate(shown) if one.unalias() == wanted), None)
 
 
 def _key(row: Iterable[Any]) -> str:

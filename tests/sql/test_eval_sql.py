@@ -43,6 +43,8 @@ def test_corpus(capsys, tmp_path):
     assert (shown["cases"], shown["people"]) == (len(quick), 3)
     assert (shown["accepted"], shown["rejected"]) == (accepted, len(quick) - accepted)
     assert shown["leaks"] == shown["false_refusals"] == shown["mismatches"] == shown["limits_broken"] == []
+    assert shown["ordered"] > 15
+    assert 0 < shown["memory_mb"] <= shown["memory_cap_mb"]
     assert 0 < shown["gate_ms"]["p50"] <= shown["gate_ms"]["p95"]
 
 
@@ -61,25 +63,85 @@ def test_wrong_expectations_are_found(capsys, tmp_path):
 
 
 class Altered:
-    """The real copies, with one row too many."""
+    """The real copies, answering otherwise."""
 
-    def __init__(self, real):
-        self.real = real
+    def __init__(self, real, change):
+        self.real, self.change = real, change
 
     def run(self, text):
-        return [*self.real.run(text), ("stranger",)]
+        return self.change(self.real.run(text))
 
     def close(self):
         self.real.close()
 
 
-def test_a_difference_is_a_mismatch(monkeypatch, tmp_path):
+def judged(monkeypatch, tmp_path, text, change):
     real = sql.open_copies
-    monkeypatch.setattr(sql, "open_copies", lambda *arguments: Altered(real(*arguments)))
-    cases = few(tmp_path, [{"id": "one", "sql": "SELECT status FROM claims_v", "must": "accept"}])
-    report = sql.run_sql(HERE / "fixture.sql", HERE / "policies", cases)
+    monkeypatch.setattr(sql, "open_copies", lambda *arguments: Altered(real(*arguments), change))
+    cases = few(tmp_path, [{"id": "one", "sql": text, "must": "accept"}])
+    return sql.run_sql(HERE / "fixture.sql", HERE / "policies", cases)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda rows: [*rows, ("stranger",)], lambda rows: rows[1:], lambda rows: [("stranger",), *rows[1:]]],
+    ids=["more", "fewer", "other"],
+)
+def test_a_difference_is_a_mismatch(monkeypatch, tmp_path, change):
+    report = judged(monkeypatch, tmp_path, "SELECT status FROM claims_v", change)
     assert report.mismatches == ["one"]
     assert not report.sound
+
+
+@pytest.mark.parametrize(
+    ("text", "ordered"),
+    [
+        ("SELECT status, amount FROM claims_v", False),
+        ("SELECT claim_id, amount FROM claims_v ORDER BY claim_id", True),
+        ("SELECT status, claim_id FROM claims_v ORDER BY 2 DESC", True),
+        ("SELECT amount FROM claims_v ORDER BY claim_id", False),
+    ],
+)
+def test_order_counts_where_the_text_orders(monkeypatch, tmp_path, text, ordered):
+    """The same rows the other way round."""
+    report = judged(monkeypatch, tmp_path, text, lambda rows: rows[::-1])
+    assert report.mismatches == (["one"] if ordered else [])
+    assert report.as_json()["ordered"] == ordered
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "positions"),
+    [
+        ("SELECT a, b FROM t ORDER BY b, a", "a b", (1, 0)),
+        ("SELECT a, b FROM t ORDER BY B DESC NULLS LAST", "a b", (1,)),
+        ("SELECT a, b FROM t ORDER BY ALL", "a b", (0, 1)),
+        ("SELECT a, b FROM t ORDER BY 2", "a b", (1,)),
+        ("SELECT a, b FROM t ORDER BY 3", "a b", ()),
+        ("SELECT a, b FROM t ORDER BY a, a + b, b", "a b", (0,)),
+        ("SELECT a, b FROM t ORDER BY a COLLATE NOCASE", "a b", ()),
+        ("SELECT * FROM t ORDER BY b", "a b", (1,)),
+        ("SELECT * FROM t ORDER BY t.b", "a b", ()),
+        ("SELECT x.a, y.a AS b FROM x, y ORDER BY y.a", "a b", (1,)),
+        ("SELECT upper(y.a) AS a FROM y ORDER BY y.a", "a", ()),
+        ("SELECT x.a, y.a FROM x, y ORDER BY a", "a a", ()),
+        ("SELECT a FROM t UNION SELECT a FROM u ORDER BY a", "a", (0,)),
+        ("SELECT * FROM (SELECT a FROM t ORDER BY a)", "a", ()),
+        ("SELECT sum(a) OVER (ORDER BY a) AS s FROM t", "s", ()),
+        ("FROM t SELECT a ORDER BY a LIMIT 3", "a", (0,)),
+        ("SELECT (", "a", ()),
+    ],
+)
+def test_ordered_columns(text, columns, positions):
+    assert sql.ordered_columns(text, columns.split()) == positions
+
+
+def test_memory_over_its_cap_breaks_a_limit(monkeypatch, tmp_path):
+    cases = few(tmp_path, [{"id": at, "sql": f"SELECT {at} AS x", "must": "accept"} for at in (1, 2, 3)])
+    grown = iter((7, 10_000, 10_000))
+    monkeypatch.setattr("connectors.duckdb_tables.DuckTables.grown_mb", property(lambda _: next(grown)))
+    report = sql.run_sql(HERE / "fixture.sql", HERE / "policies", cases)
+    assert report.limits_broken == ["2"]
+    assert report.as_json()["memory_mb"] == 10_000
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"id": 1}', '{"id": 1, "sql": "x", "must": "maybe"}', ""])
