@@ -15,9 +15,11 @@ from router.filters import MAX_NODES
 from router.policy import Fault, PolicySet, Statement, fragment, inspect_folder
 from router.policy.bound import bound_filter
 from router.policy.folder import is_group, spell_group
+from router.policy.governance import FILE as GOVERNANCE
 from router.policy.schema import PROVIDERS
 from router.policy.strict import nearest
 from router.review.cases import map_person
+from router.sql.tools import fitting_tools, granted_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def check_policies(folder: Path) -> list[Finding]:
             *_missing_keys(policies, folder),
             *_idle_sources(policies),
             *_large_filters(policies),
+            *_unlike_examples(policies),
         ]
     return findings
 
@@ -143,6 +146,24 @@ def _large_filters(policies: PolicySet) -> list[Finding]:
             )
             hint = "let sources share policies and envelopes; whoever has a larger filter gets `policy_too_large`"
             findings.append(Finding("warning", "sources.yaml", 0, "", message, hint))
+    return findings
+
+
+def _unlike_examples(policies: PolicySet) -> list[Finding]:
+    """An example that is not answered by its own tool, or that words alone cannot tell from another tool's."""
+    if policies.catalog is None or not policies.tools:
+        return []
+    least = {name: facts.min_group for name, facts in policies.datasets.items() if facts.min_group is not None}
+    tools = granted_tools(policies.tools, policies.catalog, min_group=least)
+    findings = []
+    for tool in tools:
+        for example in tool.examples:
+            fitting = fitting_tools(example, tool, tools)
+            if fitting != (tool.name,):
+                others = ", ".join(f"`{name}`" for name in fitting if name != tool.name)
+                said = f"fits {others}, too" if tool.name in fitting else f"fits {others}" if others else "does not fit it"
+                message = f"the example `{example}` of the tool `{tool.name}` {said}"
+                findings.append(Finding("warning", GOVERNANCE, tool.line, "", message, "ask in words that only this tool has"))
     return findings
 
 

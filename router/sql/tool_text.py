@@ -18,11 +18,15 @@ MAX_CHARS = 500
 Answer = Literal["list", "value", "yesno", "count"]
 
 FILLERS = frozenset(
-    """a all an any are at be been being by currently did do does every for from got had has have here i in is it its just list me my now of
-    on our please right s so some still that the their them there these they this those to us was we were what which with you your
+    """a all an any are at be by currently do does every for from got has have in is list me now of on our please right s so some
+    still that the there to us we what which with
     """.split()
 )
-"""Words that add nothing: articles, pronouns, auxiliary verbs, plain prepositions, and `still` and `now` of what is so today."""
+"""Words that add nothing: articles, auxiliary verbs, plain prepositions, and `still` and `now` of what is so today. Not among them:
+`I` and `my`, which ask of one person's, `these` and `it`, which speak of what was said before, and `by` where no value follows."""
+
+PAST = frozenset("been did had was were".split())
+"""A tool answers what is so today: these are heard only where an example has them."""
 
 NEGATIONS = frozenset("not no never without except excluding but none neither nor nobody nothing".split())
 """These turn a question round; bags of words would not notice."""
@@ -50,6 +54,7 @@ _TOKEN = re.compile(
       | (?P<day>\d{4}-\d{2}-\d{2}|\d{1,2}\.\d{1,2}\.\d{4})(?![\w-])
       | (?P<number>\d+(?:,\d+)*(?:\.\d+)?[km]?)(?![\w-]|\.\d)
       | (?P<word>\w+(?:['_/-]\w+)*)
+      | (?P<minus>-(?=\d))
       | (?P<sign>\S)""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -68,6 +73,10 @@ _SHAPES: tuple[tuple[str, tuple[Answer, ...]], ...] = (
 _COUNT_WORDS = re.compile(r"how many |(?:(?<= )|^)(?:number of|count) ")
 _WH = re.compile(r"(?:(?<= )|^)(?:why|how|when|where|which|what|who|whose) ")
 _SHAPE_WORDS = frozenset("how many much number count total".split())
+RESERVED = (
+    FILLERS | NEGATIONS | RANKING | PAST | _SHAPE_WORDS | frozenset("who whose when where why and or per each average".split())
+)
+"""Words of questions: a stored value that is made of these alone can be asked for in quotes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +90,12 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is left of a question once its values are taken out: possible shapes, content words in order, the text with names
-    of parameters for their values."""
+    """What is left of a question once its values are taken out: possible shapes, content words in order, words of the past, and the
+    text with names of parameters for their values."""
 
     shapes: frozenset[Answer]
     content: tuple[str, ...]
+    past: frozenset[str]
     masked: str
 
     @property
@@ -111,6 +121,8 @@ def read_tokens(text: str) -> tuple[Token, ...]:
             tokens += _words(found)
         elif kind in ("quoted", "single"):
             tokens.append(Token("quoted", found, found.casefold()))
+        elif kind == "minus":
+            tokens.append(Token("sign", found, "minus"))
         elif kind == "sign":
             if found not in _IGNORED:
                 tokens.append(Token("sign", found, _LONE.get(found, found)))
@@ -154,7 +166,7 @@ def fold_words(text: str) -> tuple[str, ...]:
 
 
 def is_content(word: str) -> bool:
-    return word not in FILLERS
+    return word not in FILLERS and word not in PAST
 
 
 def read_said(tokens: tuple[Token, ...], taken: dict[int, str]) -> Said:
@@ -169,11 +181,21 @@ def read_said(tokens: tuple[Token, ...], taken: dict[int, str]) -> Said:
     offset = 0
     for (at, token), part in zip(kept, parts, strict=True):
         offset += len(part)
-        if at not in taken and offset > start and is_content(token.word):
+        if (
+            at not in taken
+            and offset > start
+            and (is_content(token.word) or (token.word == "by" and not _before_value(tokens, at, taken)))
+        ):
             content.append(token.word)
     if "count" in shapes or "how much " in whole[start:]:
         content = [word for word in content if word not in _SHAPE_WORDS]
-    return Said(shapes, tuple(content), _masked(tokens, taken))
+    past = frozenset(token.word for at, token in kept if at not in taken and token.word in PAST)
+    return Said(shapes, tuple(content), past, _masked(tokens, taken))
+
+
+def _before_value(tokens: tuple[Token, ...], at: int, taken: dict[int, str]) -> bool:
+    after = at + 2 if at + 1 < len(tokens) and tokens[at + 1].word == "the" else at + 1
+    return after in taken
 
 
 def _heard(token: Token) -> str:

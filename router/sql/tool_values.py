@@ -8,14 +8,15 @@ INVARIANT: every type takes what it says and nothing else (tests/sql/tools/test_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Literal
 
 from router.sql.form import Ref, Scalar
-from router.sql.tool_text import FILLERS, Token, fold_words
+from router.sql.tool_text import Token, fold_words
 
 Type = Literal["text", "int", "num", "date", "enum", "ref"]
 MAX_PATTERNED = 64
@@ -67,15 +68,16 @@ class Found:
         taken.update(dict.fromkeys(self.cue, ""))
 
 
-def build_phrases(values: Iterable[str], vocabulary: frozenset[str]) -> Phrases:
-    """What can be asked for by name. A stored value that reads like the question around it can be asked for in quotes only."""
+NO_SLOTS: Mapping[str, Parameter] = MappingProxyType({})
+
+
+def build_phrases(values: Iterable[str], quoted_only: Callable[[tuple[str, ...]], bool] = lambda _: False) -> Phrases:
+    """What can be asked for by name. A stored value that reads like a part of the question can be asked for in quotes only."""
     phrases: dict[tuple[str, ...], tuple[str, ...]] = {}
     for value in values:
         words = fold_words(value)
-        if words:
-            hijacks = all(word in FILLERS or word in vocabulary for word in words) and bool(vocabulary)
-            key = ("\0", value.casefold()) if hijacks else words
-            phrases[key] = (*phrases.get(key, ()), value)
+        key = ("\0", value.casefold()) if not words or quoted_only(words) else words
+        phrases[key] = (*phrases.get(key, ()), value)
     return phrases
 
 
@@ -86,9 +88,9 @@ def find_values(
     today: date,
     *,
     phrases: Phrases | None = None,
-    slots: bool = False,
+    slots: Mapping[str, Parameter] = NO_SLOTS,
 ) -> list[Found]:
-    """Every place where a value of the parameter stands. With `slots`, its name in braces is one."""
+    """Every place where a value of the parameter stands. `slots` are names in braces that an example has for values."""
     found = []
     last = 0
     for first, after, value in _read(parameter, tokens, today, phrases or {}):
@@ -98,11 +100,16 @@ def find_values(
         if cue is not None:
             found.append(_found(parameter, tokens, first, after, value, cue))
             last = after
-    if slots:
-        for at, token in enumerate(tokens):
-            if token.kind == "slot" and token.text == parameter.name and (cue := _cue(parameter, tokens, at)) is not None:
-                found.append(_found(parameter, tokens, at, at + 1, sample(parameter), cue))
+    for at, token in enumerate(tokens if slots else ()):
+        other = slots.get(token.text) if token.kind == "slot" and at not in taken else None
+        if other is not None and _takes(parameter, other) and (cue := _cue(parameter, tokens, at)) is not None:
+            found.append(_found(parameter, tokens, at, at + 1, sample(parameter), cue))
     return found
+
+
+def _takes(parameter: Parameter, other: Parameter) -> bool:
+    """Whether what one parameter takes may be a value of the other."""
+    return (parameter.type, parameter.pattern, parameter.values) == (other.type, other.pattern, other.values)
 
 
 def _found(parameter: Parameter, tokens: tuple[Token, ...], first: int, after: int, value: Scalar, cue: tuple[int, ...]) -> Found:

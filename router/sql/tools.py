@@ -39,8 +39,8 @@ from router.sql.form import (
     Scalar,
     Value,
 )
-from router.sql.tool_text import RANKING, Answer, Said, Token, fold_words, is_content, read_said, read_tokens
-from router.sql.tool_values import Found, Parameter, Phrases, build_phrases, find_values, sample
+from router.sql.tool_text import RANKING, RESERVED, Answer, Said, Token, fold_words, is_content, read_said, read_tokens
+from router.sql.tool_values import NO_SLOTS, Found, Parameter, Phrases, build_phrases, find_values, sample
 
 FLOOR = 0.5
 MARGIN = 0.05
@@ -98,8 +98,10 @@ def granted_tools(
     tools: Iterable[Tool], catalog: Catalog, values: Iterable[Stored] = (), min_group: Mapping[str, int] | None = None
 ) -> tuple[Tool, ...]:
     """The tools that exist for a caller, ready to match. `catalog` is the caller's part of it."""
-    known = {(one.dataset.lower(), one.field.lower()): one.values for one in values}
-    return tuple(_readied(tool, catalog, known) for tool in tools if _compiles(tool, catalog, min_group))
+    granted = [_heard(tool, catalog) for tool in tools if _compiles(tool, catalog, min_group)]
+    reserved = RESERVED.union(*(tool.words for tool in granted), _words(_all_names(catalog)))
+    stored = tuple(values)
+    return tuple(replace(tool, phrases=_phrases(tool, stored, reserved)) for tool in granted)
 
 
 def check_form(tool: Tool, catalog: Catalog, min_group: Mapping[str, int] | None = None) -> None:
@@ -121,19 +123,36 @@ def _compiles(tool: Tool, catalog: Catalog, min_group: Mapping[str, int] | None)
     return True
 
 
-def _readied(tool: Tool, catalog: Catalog, values: Mapping[tuple[str, str], tuple[str, ...]]) -> Tool:
+def _heard(tool: Tool, catalog: Catalog) -> Tool:
+    """The tool with its examples as read and with its vocabulary."""
     said = tuple(read_example(tool, example) for example in tool.examples)
-    words = {word for one in said for word in one.content}
     told = [tool.description, *(param.name.replace("_", " ") for param in tool.params), *_names(tool.form, catalog)]
-    words |= {word for text in told for word in fold_words(text) if is_content(word) and word not in RANKING}
+    words = _words(told) - RANKING
+    return replace(tool, said=said, words=words.union(*(one.content for one in said), *(one.past for one in said)))
+
+
+def _words(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(word for text in texts for word in fold_words(text) if is_content(word))
+
+
+def _phrases(tool: Tool, stored: Sequence[Stored], reserved: frozenset[str]) -> tuple[tuple[str, Phrases], ...]:
+    """A stored value that is made of words of the catalogue, or stands in another field, too, must be quoted to be meant."""
     phrases = []
     for param in tool.params:
-        if param.type == "ref" and param.field is not None:
-            stored = values.get((param.field.dataset.lower(), param.field.field.lower()), ())
-            phrases.append((param.name, build_phrases(stored, frozenset(words))))
-        elif param.type == "enum":
-            phrases.append((param.name, build_phrases(param.values, frozenset())))
-    return replace(tool, words=frozenset(words), said=said, phrases=tuple(phrases))
+        if param.type == "enum":
+            phrases.append((param.name, build_phrases(param.values)))
+        elif param.type == "ref" and param.field is not None:
+            field = param.field.field.lower()
+            others = {fold_words(value) for one in stored if one.field.lower() != field for value in one.values}
+            own = [
+                one.values for one in stored if (one.dataset.lower(), one.field.lower()) == (param.field.dataset.lower(), field)
+            ]
+
+            def quoted_only(words: tuple[str, ...], others: set[tuple[str, ...]] = others) -> bool:
+                return words in others or reserved.issuperset(words)
+
+            phrases.append((param.name, build_phrases((value for values in own for value in values), quoted_only)))
+    return tuple(phrases)
 
 
 def read_example(tool: Tool, example: str) -> Said:
@@ -141,9 +160,22 @@ def read_example(tool: Tool, example: str) -> Said:
     tokens = read_tokens(example)
     taken: dict[int, str] = {}
     for parameter in tool.params:
-        for found in find_values(parameter, tokens, {}, date.min, slots=True):
+        for found in find_values(parameter, tokens, {}, date.min, slots={parameter.name: parameter}):
             found.take(taken)
     return read_said(tokens, taken)
+
+
+def fitting_tools(example: str, tool: Tool, tools: Sequence[Tool]) -> tuple[str, ...]:
+    """The names of the tools that one example of a tool fits by its words: its own alone, where all is well."""
+    slots = {param.name: param for param in tool.params}
+    return tuple(one.name for one in tools if _fit(one, read_tokens(example), date(2000, 1, 1), slots) is not None)
+
+
+def _all_names(catalog: Catalog) -> list[str]:
+    names = [text for dataset in catalog.datasets for text in (dataset.name, *dataset.synonyms)]
+    names += [text for dataset in catalog.datasets for field in dataset.fields for text in (field.name, *field.synonyms)]
+    names += [text for metric in catalog.metrics for text in (metric.name, *metric.synonyms)]
+    return [name.replace("_", " ") for name in names]
 
 
 def _names(form: Form, catalog: Catalog) -> list[str]:
@@ -204,25 +236,30 @@ def match_tools(text: str, tools: Sequence[Tool], today: date, similarity: Simil
     return ranked[0]
 
 
-def _fit(tool: Tool, tokens: tuple[Token, ...], today: date) -> tuple[Matched, Said] | None:
+def _fit(
+    tool: Tool, tokens: tuple[Token, ...], today: date, slots: Mapping[str, Parameter] = NO_SLOTS
+) -> tuple[Matched, Said] | None:
     """Rules 1 to 3 for one tool."""
     phrases = dict(tool.phrases)
     taken: dict[int, str] = {}
     values: dict[str, Found] = {}
     for parameter in sorted(tool.params, key=lambda one: one.type in ("int", "num")):  # a day holds numbers, too
-        found = find_values(parameter, tokens, taken, today, phrases=phrases.get(parameter.name))
+        found = find_values(parameter, tokens, taken, today, phrases=phrases.get(parameter.name), slots=slots)
         if len(found) > 1 or (not found and parameter.required):
             return None
         for one in found:
             one.take(taken)
             values[parameter.name] = one
     said = read_said(tokens, taken)
-    if said.negated or not said.shapes & tool.answer or not tool.words.issuperset(said.content):
+    if said.negated or not said.shapes & tool.answer or not tool.words.issuperset((*said.content, *said.past)):
         return None
     if not _says_enough(tool, said):
         return None
     explained = (
-        *(Explained(one.said, _bound(tool, name)) for name, one in values.items()),
+        *(
+            Explained(" ".join(tokens[at].text for at in sorted((*one.cue, *one.tokens))), _bound(tool, name))
+            for name, one in values.items()
+        ),
         *(Explained(word, f"tool {tool.name}") for word in dict.fromkeys(said.content)),
     )
     filled = {name: Value(one.value, one.said, "question") for name, one in values.items()}
