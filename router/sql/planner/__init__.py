@@ -1,0 +1,77 @@
+"""The planner: a question in English to a form over what one caller may use, or an abstention that says why.
+
+Words are bound by a lexicon of the catalogue and of its stored values, never by likeness. It answers only what it can explain
+word by word; what it cannot say precisely it leaves to a person, a tool or a model.
+
+INVARIANT: every word of the question is explained (tests/sql/planner/test_plan_invariants.py::test_every_token_is_in_one_piece).
+INVARIANT: everything bound is in the compiled SQL (tests/sql/planner/test_plan_invariants.py::test_everything_bound_is_in_the_sql).
+INVARIANT: a form that is returned compiles (tests/sql/planner/test_plan_invariants.py::test_a_planned_form_compiles).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
+
+from router.errors import Refused
+from router.sql.form import Explained, Form
+from router.sql.planner.index import Index, StoredValues, build_index
+
+__all__ = ["CURATED", "DERIVED", "Abstention", "Index", "StoredValues", "build_index", "plan_question"]
+
+CURATED, DERIVED = 0.6, 0.85
+"""Confidence from which a plan is run without asking: with synonyms and labels written by people, and without."""
+
+MOST_CHARS = 1_000
+MOST_TOKENS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """No plan. `unbound` are the words that are to blame, `nearest` names of the catalogue that look like them."""
+
+    code: str
+    unbound: tuple[str, ...]
+    understood: tuple[Explained, ...]
+    nearest: tuple[str, ...]
+    message: str
+
+
+def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
+    """The form that the question asks for. No text raises."""
+    from router.sql.compile import lower_form
+    from router.sql.planner.automaton import read_pieces
+    from router.sql.planner.draft import Stop
+    from router.sql.planner.segment import segment
+    from router.sql.planner.shape import shape_form
+    from router.sql.planner.tokens import tokenise
+
+    if len(text) > MOST_CHARS:
+        return Abstention("planner_too_long", (), (), (), f"the question is longer than {MOST_CHARS} characters")
+    tokens = tokenise(text)
+    if not tokens or len(tokens) > MOST_TOKENS:
+        return Abstention("planner_nothing_asked", (), (), (), "there is no question, or too much of it")
+    pieces = segment(tokens, index, today)
+    unknown = tuple(piece.words for piece in pieces if piece.kind == "unknown")
+    understood = tuple(Explained(piece.words, piece.kind) for piece in pieces if piece.kind in ("name", "value", "period"))
+    if unknown:
+        named = ", ".join(f"`{words}`" for words in unknown)
+        return Abstention("planner_unknown", unknown, understood, _nearest(unknown, index), f"{named} is not known here")
+    try:
+        form = shape_form(read_pieces(pieces, index), index)
+        lower_form(form, index.catalog)
+    except Stop as stop:
+        return Abstention(stop.code, stop.words, understood, _nearest(stop.words, index), stop.message)
+    except Refused as refused:
+        return Abstention(refused.code, (), understood, (), refused.message)
+    return form
+
+
+def _nearest(words: tuple[str, ...], index: Index) -> tuple[str, ...]:
+    """Names of the catalogue that look like the words: suggestions, nothing is bound by them."""
+    found: dict[str, None] = {}
+    for word in words[:3]:
+        for near in get_close_matches(word.lower(), index.names, n=2, cutoff=0.75):
+            found.setdefault(near)
+    return tuple(found)

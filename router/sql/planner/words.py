@@ -1,0 +1,296 @@
+"""English as the planner knows it, as data. A word that stands nowhere here and nowhere in the catalogue stops a plan.
+
+Operator phrases name what a piece of a question does; they are looked up as folded words, longest first.
+"""
+
+from __future__ import annotations
+
+NUMBER_WORDS = {
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
+    "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100, "zero": 0, "once": 1, "twice": 2,
+}  # fmt: skip
+
+IRREGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "feet": "foot", "mice": "mouse", "teeth": "tooth",
+    "wives": "wife", "lives": "life", "leaves": "leaf", "knives": "knife", "shelves": "shelf", "halves": "half",
+    "series": "series", "species": "species", "news": "news", "movies": "movie", "cookies": "cookie", "bus": "bus", "gas": "gas",
+    "has": "has", "was": "was", "does": "does", "this": "this", "its": "its", "as": "as", "is": "is", "us": "us", "yes": "yes",
+    "data": "data", "criteria": "criterion", "indices": "index", "indexes": "index", "analyses": "analysis", "bases": "base",
+    "buses": "bus", "statuses": "status", "means": "means", "less": "less", "alias": "alias", "ids": "id", "expectancies": "expectancy",
+    "matrices": "matrix", "vertices": "vertex", "phases": "phase", "potatoes": "potato", "tomatoes": "tomato", "heroes": "hero",
+    "addresses": "address", "always": "always", "dies": "die", "ties": "tie", "pies": "pie", "lens": "lens", "canvas": "canvas",
+}  # fmt: skip
+
+CONTRACTIONS = {
+    low + "n't": parts
+    for low, parts in {
+        "do": ("do", "not"), "does": ("does", "not"), "did": ("did", "not"), "is": ("is", "not"), "are": ("are", "not"),
+        "was": ("was", "not"), "were": ("were", "not"), "has": ("has", "not"), "have": ("have", "not"), "had": ("had", "not"),
+    }.items()
+}  # fmt: skip
+
+ABBREVIATIONS: dict[str, tuple[str, ...]] = {
+    "fname": ("first", "name"), "lname": ("last", "name"), "firstname": ("first", "name"), "lastname": ("last", "name"),
+    "dob": ("date", "of", "birth"), "desc": ("description",), "descr": ("description",), "dept": ("department",),
+    "emp": ("employee",), "stu": ("student",), "addr": ("address",), "qty": ("quantity",), "amt": ("amount",), "num": ("number",),
+    "nbr": ("number",), "no": ("number",), "tel": ("telephone",), "avg": ("average",), "min": ("minimum",), "max": ("maximum",),
+    "pct": ("percentage",), "perc": ("percentage",), "dest": ("destination",), "src": ("source",), "cat": ("category",),
+    "mgr": ("manager",), "org": ("organization",), "std": ("standard",), "temp": ("temperature",), "lat": ("latitude",),
+    "lng": ("longitude",), "lon": ("longitude",), "yr": ("year",), "mo": ("month",), "cust": ("customer",), "prod": ("product",),
+    "acct": ("account",), "inv": ("invoice",), "pos": ("position",), "info": ("information",), "msg": ("message",),
+    "ref": ("reference",), "fac": ("faculty",), "rm": ("room",), "bldg": ("building",), "enr": ("enrollment",),
+    "gov": ("government",), "edu": ("education",), "lang": ("language",), "abbrev": ("abbreviation",), "loc": ("location",),
+    "mpg": ("miles", "per", "gallon"), "hs": ("high", "school"), "ssn": ("social", "security", "number"),
+}  # fmt: skip
+
+FILLER = frozenset(
+    """the a an please all any some there also then as so just currently now overall given ever actually respectively that this these those
+    which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should may might must
+    here such about among 's ? . : ; one ones when how do does did be been being get gets got to into own existing available exist exists
+    corresponding associated respective related particular certain specific if present record records entry entries data database
+    information on file system list listed recorded table world""".split()
+)
+"""Words that say nothing of their own."""
+
+_PHRASES: dict[str, str] = {
+    # asking
+    "ask": """what is|what are|what was|what were|what's|show|show me|list|list out|list down|find|find out|give|give me|return
+        |tell me|display|select|get|get me|provide|fetch|compute|calculate|report|identify|name|state|i want to know|i want
+        |can you tell me|please show|please list|could you|what|which|who|where|who is|who are|which are|which is|what does
+        |what do|what did|search for|search|retrieve|determine|where is|where are|for which|in which|see""",
+    "everything": """all information|all the information|all details|all the details|all info|everything|all columns|all fields|the details
+        |the information|all data""",
+    # measures
+    "count": """how many|number of|the number of|total number of|the total number of|count of|count the number of|count the|count
+        |numbers of|the count of|counts of|the counts of|how many times|quantity of|the total count of|total count of
+        |how many total""",
+    "agg:avg": "average|avg|mean|averaged|on average|the average of|average of|average value of|mean value of|averages",
+    "agg:sum": "total|sum of|sum|combined|total amount of|overall total|in total|the sum of|totals|summed|total value of|total of",
+    "agg:max": "maximum|max|maximal|maximum value of|maximum of",
+    "agg:min": "minimum|min|minimal|minimum value of|minimum of",
+    "agg:median": "median|median of",
+    "distinct": "different|distinct|unique|differing|various",
+    # extremes
+    "sup:desc": "highest|largest|greatest|biggest|top|most|the most|best|largest value of",
+    "sup:asc": "lowest|smallest|least|fewest|the fewest|the least|littlest",
+    "common:desc": "most common|most frequent|most frequently|most commonly|most popular|most often|most prevalent",
+    "common:asc": "least common|least frequent|least popular",
+    "top": "top|first|the first|the top",
+    "bottom": "bottom|last|the bottom|the last",
+    # grouping
+    "each": """for each|for every|in each|of each|each|every|per|for all different|by each|from each|on each|at each|to each
+        |with each|under each|within each|grouped by|group by|broken down by|across different|for each of the|of every
+        |in every|each of the|in each of the|of each of the|for different|by different|of different|in different
+        |for the different""",
+    "by": "by",
+    # comparison
+    "cmp:>": """more than|greater than|larger than|bigger than|higher than|over|above|exceeding|exceed|exceeds|in excess of
+        |that exceeds|that exceed|>|is above|surpassing|beyond|better than|longer than|upwards of|strictly more than""",
+    "cmp:<": "less than|fewer than|smaller than|lower than|under|below|<|shorter than|beneath",
+    "cmp:>=": """at least|no less than|not less than|no fewer than|a minimum of|greater than or equal to|more than or equal to|>=
+        |minimum of|no smaller than|no lower than|as many as""",
+    "cmp:<=": """at most|no more than|not more than|up to|a maximum of|less than or equal to|<=|not exceeding|maximum of|no larger than
+        |no greater than|no higher than""",
+    "cmp:=": "equal to|equals|equal|exactly|=|precisely|only|same as",
+    "cmp:<>": "not equal to|<>|!=",
+    "ormore": """or more|or higher|or above|or greater|or older|or over|or larger|or longer|or later|or after|and above|and over
+        |or bigger|or better|and older""",
+    "orless": "or less|or fewer|or lower|or below|or under|or younger|or smaller|or earlier|or before|or shorter|and below|and under",
+    "between": "between|in the range of|in the range|ranging from|in between|ranging between|ranges from|ranges between",
+    "is": "is|are|was|were|be|being|as|of type|equals to|is set to|are set to",
+    # words of conditions
+    "with": """with|having|that have|that has|who have|who has|which have|which has|that had|who had|where|when|whose|for which the
+        |such that|has|have|had|with a|with an|that are|that is|who are|who is|that was|that were|which is|which are|if
+        |provided that|given that|that includes|who were|who was|possess|possesses|possessing""",
+    "also": """along with|together with|as well as|with their|with its|with his|with her|and their|and its|with the corresponding
+        |and also|and the corresponding|including|alongside|plus""",
+    "not": "not|never|cannot|neither|nor|don't|doesn't|didn't|isn't|aren't|wasn't|haven't|hasn't",
+    "no": """no|without|without any|without a|without an|do not have|does not have|did not have|have no|has no|had no|don't have
+        |doesn't have|do not have any|does not have any|did not have any|have not had|has not had|lack|lacks|lacking|not have
+        |not have any|with no|who have no|that have no|not any|zero|have never had|has never had|with zero""",
+    "except": """other than|except|except for|excluding|besides|apart from|but not|is different from|different from|different than
+        |outside|not including""",
+    "contains": """containing|contains|contain|that contains|includes the word|include the word|include the substring
+        |includes the substring|contains the word|containing the word|contains the substring|has the word|have the word
+        |with the word|contains the letter|containing the letter|has the letter|with the letter|has the substring
+        |with the substring|has the string|contains the string|contain the word|contain the letter|contain the letters
+        |containing the letters|containing the string|contain the string|contain the substring|containing the substring
+        |that contain|contains the text|contains the phrase|like|has a word|contains word|containing word|include""",
+    "starts": """starting with|starts with|start with|started with|beginning with|begins with|begin with|starts with the letter
+        |start with the letter|starting with the letter|beginning with the letter|begins with the letter|with the prefix
+        |has the prefix|begin with the letter|prefixed with""",
+    "ends": """ending with|ends with|end with|ends in|ending in|end in|ends with the letter|ending with the letter|with the suffix
+        |end with the letter""",
+    "init": "in it|in them|in their names|in its name|in the middle",
+    "null": """missing|null|is missing|are missing|is null|are null|is empty|is unknown|are unknown|not known|unset|blank
+        |is not specified|not specified|not recorded|is blank""",
+    "notnull": "is not missing|is not null|are not null|not null|is known|not missing",
+    "yes": "is true|true",
+    # order
+    "order": """ordered by|sorted by|order by|sort by|in order of|in the order of|ranked by|sorted according to|ordered according to
+        |in alphabetical order of|in ascending order of|in increasing order of|sorted by the|ordered by the
+        |in lexicographical order of|in lexicographic order of|in the ascending order of|arranged by|order them by
+        |sort them by|sort the results by|order the results by|sorted alphabetically by|ordered alphabetically by
+        |sort the list by|sort the result by|order them alphabetically by|sort results by|listed in order of
+        |in the increasing order of|ascending order of|ascending order by|in ascending order by|and sort them by|and order by
+        |and sort by|and order them by|sorted based on|ordered based on|sort in ascending order by|order in ascending order by""",
+    "order:desc": """in descending order of|in decreasing order of|in the descending order of|in reverse alphabetical order of
+        |descending order of|in descending order by|sorted in descending order by|ordered in descending order by
+        |sorted in descending order of|sorted descending by|ordered descending by|in the decreasing order of
+        |in reverse order of|ordered in descending order of""",
+    "asc": """in ascending order|ascending|in increasing order|from low to high|from lowest to highest|from smallest to largest
+        |from least to most|in ascending alphabetical order|from small to large|from earliest to latest|from oldest to newest
+        |from fewest to most|asc|in an ascending order|from the lowest to the highest|increasing|from smallest to biggest
+        |from a to z|from the earliest to the latest|from the smallest to the largest|from shortest to longest""",
+    "desc": """in descending order|descending|in decreasing order|from high to low|from highest to lowest|from largest to smallest
+        |from most to least|in reverse alphabetical order|in descending alphabetical order|desc|from large to small
+        |from latest to earliest|from newest to oldest|in a descending order|from the highest to the lowest|decreasing
+        |in reverse order|from biggest to smallest|from the most to the least|in descending lexicographical order
+        |from most recent to oldest|from the largest to the smallest|from longest to shortest|from z to a
+        |from the latest to the earliest""",
+    "alpha": """in alphabetical order|alphabetically|in lexicographical order|in lexicographic order|in lexical order
+        |ordered alphabetically|sorted alphabetically|sorted in alphabetical order|in alphabetic order
+        |in the alphabetical order|ordered in alphabetical order""",
+    "agesdesc": "from the oldest to the youngest|from oldest to youngest|from the oldest to youngest|oldest to youngest",
+    "agesasc": "from the youngest to the oldest|from youngest to oldest|youngest to oldest",
+    # joints
+    "and": """and|as well|but|and also|while|and then|and have|and that|and who|and has|and with|and are|and is|and whose|but also
+        |and were|and was|and the""",
+    "or": "or|or are|or is|or have|or with|or in|or from",
+    "comma": ",",
+    "both": "both",
+    "either": "either|one of|any of",
+    "of": "of|for|belonging to|about|regarding|across|across all|among all|over all",
+    "in": "in|from|on|at|within|inside|during|under the|located in|that come from|from the|based in",
+    "his": "their|its|his|her|that of|those of",
+}
+
+
+def _phrases() -> dict[str, dict[tuple[str, ...], str]]:
+    """By first word: the words of the phrase -> what it does."""
+    table: dict[str, dict[tuple[str, ...], str]] = {}
+    for what, listed in _PHRASES.items():
+        for phrase in listed.split("|"):
+            words = tuple(phrase.split())
+            if words:
+                table.setdefault(words[0], {}).setdefault(words, what)
+    return table
+
+
+PHRASES = _phrases()
+LONGEST = max(len(words) for table in PHRASES.values() for words in table)
+
+_VERBS = """use own play teach take attend perform sing live work study enroll register belong locate hold participate compete win lose join
+ serve produce direct write publish make build create design open offer provide contain include involve assign treat visit travel fly
+ depart arrive land operate run manage lead head supervise advise mentor speak talk buy purchase sell order ship deliver pay receive send give
+ cost charge rent lease stay book reserve host hire employ earn graduate major live reside born found establish start stop end happen
+ occur appear feature show air broadcast release record rate review score rank like love follow vote support cast represent mention
+ describe store stock carry supply handle process file submit report approve decide claim insure cover cause damage kill injure capture
+ sink lose transfer move adopt breed abandon treat examine diagnose prescribe test measure complete pass fail finish come go
+ return call name title label know find see be exist inhabit act star paint exhibit display borrow lend print edit read drive
+ ride race swim run coach train sponsor fund finance invest donate own possess affect link relate connect associate tie attach
+ accompany share cite reference mark post comment bring put set take need require request want issue sign bear get raise mean""".split()
+_FORMS = {
+    "win": ("won", "winning"), "lose": ("lost", "losing"), "sing": ("sang", "sung"), "teach": ("taught",), "take": ("took", "taken"),
+    "hold": ("held",), "make": ("made",), "build": ("built",), "write": ("wrote", "written", "writing"), "run": ("ran", "running"),
+    "lead": ("led",), "speak": ("spoke", "spoken"), "buy": ("bought",), "sell": ("sold",), "pay": ("paid",), "send": ("sent",),
+    "give": ("gave", "given"), "fly": ("flew", "flown", "flies"), "find": ("found",), "know": ("known", "knew"), "see": ("seen", "saw"),
+    "come": ("came",), "go": ("went", "gone", "goes"), "ship": ("shipped", "shipping"), "stop": ("stopped", "stopping"),
+    "transfer": ("transferred", "transferring"), "refer": ("referred", "referring"), "stay": ("stayed",), "swim": ("swam", "swum", "swimming"),
+    "sink": ("sank", "sunk"), "lend": ("lent",), "ride": ("rode", "ridden"), "drive": ("drove", "driven"), "meet": ("met",),
+    "begin": ("began", "begun"), "bring": ("brought",), "set": ("setting",), "put": ("putting",), "bear": ("born",), "get": ("got", "getting"),
+    "star": ("starred", "starring"), "cast": ("casting",), "mean": ("meant",), "be": ("being",), "show": ("shown",),
+    "submit": ("submitted", "submitting"), "occur": ("occurred", "occurring"), "enroll": ("enrolled",),
+}  # fmt: skip
+
+
+def _verbs() -> frozenset[str]:
+    found: set[str] = set()
+    for verb in _VERBS:
+        found |= {verb, verb + "s", verb + "es", *_FORMS.get(verb, ())}
+        stem = verb[:-1] if verb.endswith("e") else verb
+        found |= {stem + "ed", stem + "ing"}
+        if verb.endswith("y"):
+            found |= {verb[:-1] + "ied", verb[:-1] + "ies"}
+    return frozenset(found - {"being", "be"})
+
+
+VERBS = _verbs()
+"""Verbs that only tie one thing to another. They bind nothing and are told in the explanation."""
+
+SUPERLATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
+    # adjective -> (last or whole words of a field's name, descending), in the order of preference
+    "oldest": (
+        ("age", True), ("birth", False), ("birthday", False), ("birthdate", False), ("date of birth", False),
+        ("birth date", False), ("birth year", False), ("opening year", False), ("founded", False), ("year built", False),
+        ("founding year", False),
+    ),
+    "youngest": (
+        ("age", False), ("birth", True), ("birthday", True), ("birthdate", True), ("date of birth", True),
+        ("birth date", True), ("birth year", True),
+    ),
+    "tallest": (("height", True),), "shortest": (("height", False), ("length", False), ("duration", False), ("distance", False)),
+    "heaviest": (("weight", True),), "lightest": (("weight", False),),
+    "longest": (("length", True), ("duration", True), ("distance", True)),
+    "fastest": (("speed", True), ("top speed", True), ("fastest lap speed", True)),
+    "slowest": (("speed", False), ("top speed", False)),
+    "cheapest": (("price", False), ("cost", False), ("unit price", False), ("unit cost", False)),
+    "most expensive": (("price", True), ("cost", True), ("unit price", True), ("unit cost", True)),
+    "least expensive": (("price", False), ("cost", False), ("unit price", False), ("unit cost", False)),
+    "priciest": (("price", True), ("cost", True)), "costliest": (("price", True), ("cost", True)),
+    "latest": (("date", True), ("time", True), ("year", True)), "newest": (("date", True), ("year", True)),
+    "most recent": (("date", True), ("time", True), ("year", True)),
+    "most recently": (("date", True), ("time", True), ("year", True)),
+    "earliest": (("date", False), ("time", False), ("year", False)), "least recent": (("date", False),),
+    "most populous": (("population", True),), "least populous": (("population", False),),
+    "most populated": (("population", True),),
+    "richest": (("income", True), ("net worth", True), ("wealth", True), ("market value", True)), "deepest": (("depth", True),),
+    "widest": (("width", True),), "hottest": (("temperature", True),), "coldest": (("temperature", False),),
+    "highest paid": (("salary", True),), "best paid": (("salary", True),), "lowest paid": (("salary", False),),
+    "best rated": (("rating", True), ("stars", True)), "highest rated": (("rating", True), ("stars", True)),
+    "lowest rated": (("rating", False), ("stars", False)), "most profitable": (("profit", True),),
+    "strongest": (("strength", True),),
+}  # fmt: skip
+
+COMPARATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
+    # adjective + than -> (field's words, "more of it" is greater)
+    "older": (("age", True),), "younger": (("age", False),), "taller": (("height", True),),
+    "shorter": (("height", False), ("length", False), ("duration", False)), "heavier": (("weight", True),),
+    "lighter": (("weight", False),), "longer": (("length", True), ("duration", True), ("distance", True)),
+    "faster": (("speed", True),), "slower": (("speed", False),), "cheaper": (("price", False), ("cost", False)),
+    "more expensive": (("price", True), ("cost", True)), "less expensive": (("price", False), ("cost", False)),
+    "deeper": (("depth", True),), "wider": (("width", True),), "richer": (("income", True),), "hotter": (("temperature", True),),
+    "colder": (("temperature", False),),
+}  # fmt: skip
+
+UNITS = frozenset(
+    """year years old yrs dollar dollars usd eur euro euros pound pounds lbs kg kgs kilogram kilograms km kilometer kilometers mile miles meter
+    meters metre metres cm inch inches feet ft foot minute minutes min mins hour hours second seconds day days week weeks month months % percent
+    pallet pallets mph kph degree degrees $ square million points""".split()
+)
+"""Words that may follow a number and say what it is of; they bind nothing."""
+
+MONTHS = {
+    name: number
+    for number, names in enumerate(
+        ("january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug", "september sep sept",
+         "october oct", "november nov", "december dec"), 1)
+    for name in names.split()
+}  # fmt: skip
+
+TIME_UNITS = {"day": "day", "week": "week", "month": "month", "quarter": "quarter", "year": "year"}
+GRAINS = {
+    **TIME_UNITS,
+    "daily": "day",
+    "weekly": "week",
+    "monthly": "month",
+    "quarterly": "quarter",
+    "yearly": "year",
+    "annually": "year",
+}
+GENERIC_TAILS = frozenset(
+    "code name id number description type date yn detail text amount value title key status level category".split()
+)
+NAME_TAILS = ("name", "title", "full name", "label")
+PERSONS = frozenset("person people who".split())
+DATASET_NOISE = frozenset("ref tbl table dim fact vw v view".split())
