@@ -101,7 +101,10 @@ def granted_tools(
     granted = [_heard(tool, catalog) for tool in tools if _compiles(tool, catalog, min_group)]
     reserved = RESERVED.union(*(tool.words for tool in granted), _words(_all_names(catalog)))
     stored = tuple(values)
-    return tuple(replace(tool, phrases=_phrases(tool, stored, reserved)) for tool in granted)
+    folded: dict[str, set[tuple[str, ...]]] = {}
+    for one in stored if any(param.type == "ref" for tool in granted for param in tool.params) else ():
+        folded.setdefault(one.field.lower(), set()).update(map(fold_words, one.values))
+    return tuple(replace(tool, phrases=_phrases(tool, stored, folded, reserved)) for tool in granted)
 
 
 def check_form(tool: Tool, catalog: Catalog, min_group: Mapping[str, int] | None = None) -> None:
@@ -135,7 +138,9 @@ def _words(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(word for text in texts for word in fold_words(text) if is_content(word))
 
 
-def _phrases(tool: Tool, stored: Sequence[Stored], reserved: frozenset[str]) -> tuple[tuple[str, Phrases], ...]:
+def _phrases(
+    tool: Tool, stored: Sequence[Stored], folded: Mapping[str, set[tuple[str, ...]]], reserved: frozenset[str]
+) -> tuple[tuple[str, Phrases], ...]:
     """A stored value that is made of words of the catalogue, or stands in another field, too, must be quoted to be meant."""
     phrases = []
     for param in tool.params:
@@ -143,7 +148,7 @@ def _phrases(tool: Tool, stored: Sequence[Stored], reserved: frozenset[str]) -> 
             phrases.append((param.name, build_phrases(param.values)))
         elif param.type == "ref" and param.field is not None:
             field = param.field.field.lower()
-            others = {fold_words(value) for one in stored if one.field.lower() != field for value in one.values}
+            others = set[tuple[str, ...]]().union(*(words for name, words in folded.items() if name != field))
             own = [
                 one.values for one in stored if (one.dataset.lower(), one.field.lower()) == (param.field.dataset.lower(), field)
             ]

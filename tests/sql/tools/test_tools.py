@@ -338,3 +338,46 @@ def test_of_two_tools_that_fit_none_answers_without_a_margin():
 def test_plurals_fold_and_participles_do_not():
     assert fold_words("claims statuses boxes works parties status") == ("claim", "status", "box", "work", "party", "status")
     assert fold_words("opened open on-hand PN-88213") == ("opened", "open", "on", "hand", "pn-88213")
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------------
+
+ROWS = """
+CREATE TABLE parts (tenant TEXT, part TEXT, description TEXT, depot INTEGER, bin TEXT, on_hand INTEGER, minimum INTEGER,
+  price_eur DECIMAL(10,2), counted_on DATE);
+INSERT INTO parts VALUES ('f', 'PN-88213', 'bearing', 4, 'B-02-1', 11, 8, 37, '2026-11-01'), ('f', 'PN-88213', 'bearing', 6, 'B-17-1', 3, 6, 37, '2026-11-01'),
+  ('f', 'PN-88214', 'bearing', 6, 'B-17-2', 6, 6, 25, '2026-11-01');
+CREATE TABLE claims (tenant TEXT, claim_id TEXT, opened_on DATE, closed_on DATE, status TEXT, type TEXT, depot INTEGER, region TEXT,
+  customer TEXT, machine TEXT, amount DECIMAL(10,2), reserve DECIMAL(10,2));
+INSERT INTO claims VALUES ('f', 'CLM-2026-0001', '2026-10-31', NULL, 'open', 'R1', 4, 'West', 'Oakum Paper', 'CX-400', 10, NULL),
+  ('f', 'CLM-2026-0002', '2026-11-01', '2026-11-20', 'paid', 'R1', 4, 'West', 'Oakum Paper', 'PM-7', 20, 5),
+  ('f', 'CLM-2026-0003', '2026-11-02', NULL, 'open', 'R2', 5, 'East', 'Kestrel Parcels', 'PM-7', 30, 5);
+CREATE TABLE approvals (tenant TEXT, approval_id TEXT, claim_id TEXT, role TEXT, amount DECIMAL(10,2), approved_on DATE, verbal BOOLEAN);
+INSERT INTO approvals VALUES ('f', 'ATP-1', 'CLM-2026-0001', 'lead', 2000, '2026-11-01', true),
+  ('f', 'ATP-2', 'CLM-2026-0002', 'head', 2000.01, '2026-11-01', false);
+CREATE TABLE technicians (tenant TEXT, technician_id TEXT, name TEXT, depot INTEGER, region TEXT, band TEXT, hired_on DATE);
+INSERT INTO technicians VALUES ('f', 'T-2', 'Bela', 4, 'West', 'T1', '2020-01-01'), ('f', 'T-1', 'Ada', 4, 'West', 'T2', '2020-01-01'),
+  ('f', 'T-3', 'Carl', 5, 'East', 'T2', '2020-01-01');
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("Is PN-88213 in stock at depot 4?", [("PN-88213", 4, "B-02-1", 11)]),
+        ("low stock at depot 6", [("PN-88213", "bearing", 3, 6)]),
+        ("Has CLM-2026-0002 been paid?", [("CLM-2026-0002", "paid", date(2026, 11, 1), date(2026, 11, 20))]),
+        ("open claims West", [("CLM-2026-0001", date(2026, 10, 31), 4, "CX-400")]),
+        ("claims since 2026-11-01", [("CLM-2026-0003", date(2026, 11, 2), "East"), ("CLM-2026-0002", date(2026, 11, 1), "West")]),
+        ("approvals over 2,000", [("ATP-2", "CLM-2026-0002", "head", Decimal("2000.01"), date(2026, 11, 1))]),
+        ("Who works at depot 4?", [("T-1", "Ada"), ("T-2", "Bela")]),
+        ("How many claims does Oakum Paper have?", [(2,)]),
+        ("How many claims does Lakeshore Dairy have?", [(0,)]),
+    ],
+)  # fmt: skip
+def test_rows(text, rows):
+    import duckdb
+
+    con = duckdb.connect()
+    con.execute(ROWS)
+    assert con.execute(lower_form(ask(text).form, policies().catalog).sql).fetchall() == rows
