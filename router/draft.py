@@ -14,14 +14,10 @@ from router.domain import Clarify
 from router.errors import Refused
 from router.sql.compile import lower_form
 from router.sql.form import Form
-from router.sql.planner import Abstention, plan_question
+from router.sql.planner import CURATED, DERIVED, Abstention, plan_question
 from router.sql.reading import read_form
 from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary
-
-CURATED = 0.6
-DERIVED = 0.85
-"""The planner's least confidence over a catalogue with synonyms and over one that says names only (measured; adr/0020)."""
 
 Similarity = Callable[[str, tuple[str, ...]], list[float]]
 

@@ -25,7 +25,9 @@ def router(tmp_path_factory):
     shutil.copytree(SQL / "policies", folder / "policies")
     governance = folder / "policies" / "governance.yaml"
     text = governance.read_text(encoding="utf-8").replace("status: [plain]", "status: { tags: [plain], values: true }")
-    governance.write_text(text.replace("region: [plain]", "region: { tags: [plain], values: true }", 1), encoding="utf-8")
+    text = text.replace("region: [plain]", "region: { tags: [plain], values: true }", 1)
+    text = text.replace("    relation: main.claims_v\n", "    relation: main.claims_v\n    time: reported_at\n")
+    governance.write_text(text, encoding="utf-8")
     catalog = folder / "policies" / "catalog.yaml"
     text = catalog.read_text(encoding="utf-8")
     for view, word in NAMES.items():

@@ -155,7 +155,8 @@ def _values(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[fl
         if size == 1:
             spelled = any(value == token.text for value in stored.values())
             shouted = spelled and token.text != token.low and (at > 0 or len(tokens) == 1)
-            common = token.low in FILLER or token.low in PHRASES or token.low in VERBS or token.lemma in GRAINS
+            # A verb says nothing by itself, a stored value does: `open` is a status before it is what a shop does.
+            common = token.low in FILLER or token.low in PHRASES or token.lemma in GRAINS
             if common and not shouted:
                 continue
             weight = 1.03 if common and shouted and (token.text.isupper()) else VALUE
