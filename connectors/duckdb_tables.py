@@ -24,6 +24,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -41,7 +42,7 @@ from typing import Any, Literal
 import duckdb
 
 from router.domain import ColumnGrant, SqlLimits, Table, TableColumn, TableGrant, Verdict
-from router.errors import PointsmanError, Refused, SourceError
+from router.errors import PointsmanError, Refused, SourceError, UsageError
 from router.filters import Always, And, Eq, Filter, Ge, Gt, Has, In, Kind, Le, Like, Lt, Never, Not, Or, Overlaps, Within
 from router.forked import confine, start_without_main
 
@@ -837,9 +838,50 @@ def _allow_cpu(time_s: float) -> None:
 
 
 def build_database(script: str, target: Path) -> None:
-    """A DuckDB file from a script of DDL and rows. For evaluation: the script is trusted."""
-    with contextlib.closing(duckdb.connect(str(target))) as con:
-        con.execute(script)
+    """A DuckDB file from a script of DDL and rows. For evaluation: the script is trusted.
+
+    Raises `UsageError` with the number of the statement that cannot be run; the engine's own words could hold its rows."""
+    with contextlib.closing(duckdb.connect(str(target), config=_CLOSED)) as con:
+        try:
+            statements = con.extract_statements(script)
+        except duckdb.Error as error:
+            line = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+            where = f"line {line[1]} of the script is" if line else "the script is"
+            raise UsageError("script_malformed", f"{where} no SQL that DuckDB reads", "correct it") from None
+        for number, statement in enumerate(statements, 1):
+            kind = statement.type.name.lower()
+            try:
+                con.execute(statement)
+            except duckdb.IOException:
+                raise SourceError(
+                    "script_failed", f"statement {number} of the script ({kind}) could not read or write", "check paths and disk"
+                ) from None
+            except (duckdb.Error, RuntimeError):
+                hint = f"run the script with DuckDB itself, which says what is wrong with its statement {number}"
+                message = f"DuckDB refuses statement {number} of the script ({kind})"
+                raise UsageError("script_refused", message, hint) from None
+
+
+_CLOSED: dict[str, Any] = {
+    name: _CONFIG[name]
+    for name in (
+        "python_enable_replacements",
+        "autoload_known_extensions",
+        "autoinstall_known_extensions",
+        "allow_community_extensions",
+        "allow_persistent_secrets",
+    )
+}
+
+
+def _open_served(database: Path | str) -> Any:
+    con = duckdb.connect(":memory:", config=_CLOSED | {"threads": 1, "memory_limit": "1GB"})
+    try:
+        con.execute(f"ATTACH {quote_text(str(database))} AS {SERVED} (READ_ONLY, TYPE duckdb)")
+    except (duckdb.Error, OSError):
+        con.close()
+        raise SourceError("sql_database", *_FAULTS["sql_database"]) from None
+    return con
 
 
 class PhysicalCopies:
@@ -848,10 +890,13 @@ class PhysicalCopies:
 
     def __init__(self, database: Path | str, grants: Sequence[TableGrant], limits: SqlLimits | None = None) -> None:
         self._limits = limits or SqlLimits()
-        self._con = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "1GB"})
-        self._con.execute(f"ATTACH {quote_text(str(database))} AS {SERVED} (READ_ONLY)")
-        for grant in grants:
-            self._con.execute(f"CREATE TABLE memory.main.{quote_name(grant.name)} AS {governed_select(grant, raw=False)}")
+        self._con = _open_served(database)
+        try:
+            for grant in grants:
+                self._con.execute(f"CREATE TABLE memory.main.{quote_name(grant.name)} AS {governed_select(grant, raw=False)}")
+        except duckdb.Error:
+            self._con.close()
+            raise SourceError("sql_relation", *_FAULTS["sql_relation"]) from None
         self._con.execute(f"DETACH {SERVED}")
         for setting in _LOCK_DOWN:
             self._con.execute(setting)
@@ -878,12 +923,7 @@ class LiveRows:
 
     def __init__(self, database: Path, *, of_each: int = 2, most: int = 20_000) -> None:
         self._of_each, self._most = of_each, most
-        self._con = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "1GB"})
-        try:
-            self._con.execute(f"ATTACH {quote_text(str(database))} AS {SERVED} (READ_ONLY)")
-        except (duckdb.Error, OSError):
-            self._con.close()
-            raise SourceError("sql_database", *_FAULTS["sql_database"]) from None
+        self._con = _open_served(database)
 
     def read(self, name: str, relation: str, attributes: Sequence[tuple[str, str, Kind]]) -> list[dict[str, Any]]:
         """Row attributes as policies get them, in the order that `admitted` counts in: what is NULL is not there, a set is empty."""

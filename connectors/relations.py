@@ -8,6 +8,7 @@ INVARIANT: nothing that stands in a row is read out; of rows there is a count al
 from __future__ import annotations
 
 import contextlib
+import fcntl
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,25 +43,57 @@ def _quoted(relation: str) -> str:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Any]:
+    """Read only, and with nothing fetched to read it: by itself the engine loads what other kinds of file would need."""
     import duckdb
 
     if not path.is_file():
         raise SourceError("database_missing", f"there is no database `{path}`", "name a DuckDB file or a SQLAlchemy URL")
     try:
-        con = duckdb.connect(str(path), read_only=True)
+        con = duckdb.connect(":memory:", config=_CONFIG)
+        con.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS looked_at (READ_ONLY, TYPE duckdb)")
+        con.execute("USE looked_at")
     except duckdb.Error:
-        raise SourceError("database_unreadable", f"the database `{path}` cannot be opened", "is it a DuckDB file") from None
+        raise _unreadable(path) from None
     try:
         yield con
+    except duckdb.Error:
+        raise _unreadable(path) from None
     finally:
         con.close()
+
+
+_CONFIG: dict[str, Any] = {
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+    "python_enable_replacements": False,
+}
+
+
+def _unreadable(path: Path) -> SourceError:
+    """What is wrong with a file that the engine refuses, in our words: its own may hold what stands in the file."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(16)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        message = f"the database `{path}` is open for writing elsewhere"
+        return SourceError("database_locked", message, "close it there, or copy it", retryable=True)
+    except OSError:
+        return SourceError("database_unreadable", f"the database `{path}` cannot be opened", "may this user read it")
+    if head.startswith(b"SQLite format 3"):
+        hint = "write it as the URL `sqlite:///PATH`"
+        return SourceError("database_unreadable", f"the database `{path}` is an SQLite file", hint)
+    hint = "restore it from a copy; a DuckDB file of another version is to be exported and imported"
+    return SourceError("database_unreadable", f"the database `{path}` is no DuckDB file, or a damaged one", hint)
 
 
 def _of_duckdb(path: Path) -> tuple[Relation, ...]:
     with _open(path) as con:
         names = con.execute(
-            "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal AND NOT temporary "
-            "UNION ALL SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal AND NOT temporary ORDER BY 1, 2"
+            "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'looked_at' AND NOT internal AND NOT temporary "
+            "UNION ALL SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = 'looked_at' AND NOT internal AND NOT temporary ORDER BY 1, 2"
         ).fetchall()
         return tuple(_duckdb_relation(con, schema, name) for schema, name in names)
 
@@ -68,12 +101,13 @@ def _of_duckdb(path: Path) -> tuple[Relation, ...]:
 def _duckdb_relation(con: Any, schema: str, name: str) -> Relation:
     here = [schema, name]
     columns = con.execute(
-        "SELECT column_name, data_type, is_nullable FROM duckdb_columns() WHERE schema_name = ? AND table_name = ? ORDER BY column_index",
+        "SELECT column_name, data_type, is_nullable FROM duckdb_columns() "
+        "WHERE database_name = 'looked_at' AND schema_name = ? AND table_name = ? ORDER BY column_index",
         here,
     ).fetchall()
     keys = con.execute(
         "SELECT constraint_type, constraint_column_names, referenced_table, referenced_column_names FROM duckdb_constraints() "
-        "WHERE schema_name = ? AND table_name = ? ORDER BY constraint_index",
+        "WHERE database_name = 'looked_at' AND schema_name = ? AND table_name = ? ORDER BY constraint_index",
         here,
     ).fetchall()
     return Relation(

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from router.app import Router, make_development_issuer, make_tables, open_copies, open_tables
+from router.app import Router, make_development_issuer, make_tables, open_copies, open_tables, read_relations
 from router.config import parse_settings
 from router.domain import SqlLimits, TableGrant
 from router.errors import PointsmanError, Refused, UsageError
@@ -90,7 +90,7 @@ def run_sql(database: Path, policies: Path, cases_file: Path, progress: Callable
         served = _database(database, Path(place))
         report = SqlReport(len(cases), len(people))
         with open_tables(served) as engine:
-            engine.warm()  # also says in our words what is wrong with the database
+            engine.warm()
             with _copies(served, people) as copies:
                 for at, case in enumerate(cases, 1):
                     _judge(case, people, engine, copies, report)
@@ -139,12 +139,15 @@ def _database(path: Path, place: Path) -> Path:
             "database_missing", f"there is no database `{path}`", "name a .duckdb file, or a .sql script that makes one"
         )
     if path.suffix != ".sql":
+        read_relations(str(path))  # says in its own words what is wrong with the file
         return path
     made = place / "tables.duckdb"
     try:
         make_tables(path.read_text(encoding="utf-8"), made)
     except UnicodeDecodeError:
-        raise UsageError("database_malformed", f"the script `{path}` is not UTF-8", "save it as UTF-8") from None
+        raise UsageError("script_malformed", f"the script `{path}` is not UTF-8", "save it as UTF-8") from None
+    except OSError:
+        raise UsageError("database_missing", f"the script `{path}` cannot be read", "may this user read it") from None
     return made
 
 

@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from router.app import make_tables
 from router.doors.cli import _run
 from router.errors import SourceError, UsageError
 from router.evals import sql
@@ -169,12 +172,85 @@ def test_a_folder_without_people(tmp_path):
     assert found.value.code == "nobody_to_judge"
 
 
-def test_a_database_that_is_none(tmp_path):
+@pytest.mark.parametrize("body", [b"nonsense" * 1000, b"", b"SQLite format 3\0" + b"\0" * 4080])
+def test_a_database_that_is_none(tmp_path, body):
     path = tmp_path / "broken.duckdb"
-    path.write_bytes(b"nonsense" * 1000)
+    path.write_bytes(body)
     with pytest.raises(SourceError) as found:
         sql.run_sql(path, HERE / "policies", few(tmp_path, ROWS[:1]))
-    assert found.value.code == "sql_database"
+    assert found.value.code == "database_unreadable"
+    assert found.value.hint
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    path = tmp_path_factory.mktemp("eval") / "whole.duckdb"
+    make_tables((HERE / "fixture.sql").read_text(encoding="utf-8"), path)
+    return path
+
+
+def test_a_database_that_is_damaged_inside(tmp_path, database):
+    whole = database.read_bytes()
+    path = tmp_path / "damaged.duckdb"
+    path.write_bytes(whole[:12288] + b"\xff" * (len(whole) - 12288))
+    with pytest.raises(SourceError) as found:
+        sql.run_sql(path, HERE / "policies", few(tmp_path, ROWS[:1]))
+    assert found.value.code in {"database_unreadable", "sql_relation"}
+
+
+def test_a_database_that_somebody_writes(tmp_path, database):
+    hold = "import duckdb, sys\ncon = duckdb.connect(sys.argv[1])\nprint('held', flush=True)\nsys.stdin.read()"
+    path = tmp_path / "held.duckdb"
+    path.write_bytes(database.read_bytes())
+    command = [sys.executable, "-c", hold, str(path)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(SourceError) as found:
+            sql.run_sql(path, HERE / "policies", few(tmp_path, ROWS[:1]))
+    finally:
+        holder.communicate("")
+    assert (found.value.code, found.value.retryable) == ("database_locked", True)
+
+
+def test_a_database_without_the_governed_tables(tmp_path):
+    path = tmp_path / "other.duckdb"
+    make_tables("CREATE TABLE other AS SELECT 1 AS n", path)
+    with pytest.raises(SourceError) as found:
+        sql.run_sql(path, HERE / "policies", few(tmp_path, ROWS[:1]))
+    assert found.value.code == "sql_relation"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        (
+            b"CREATE TABLE t (a INTEGER);\nINSERT INTO t VALUES (1);\nINSERT INTO t VALUES ('CANARY');",
+            "script_refused",
+            "statement 3 of",
+        ),
+        (b"CREATE TABLE t (a INTEGER UNIQUE);\nINSERT INTO t VALUES (77077), (77077);", "script_refused", "statement 2 of"),
+        (b"SELECT * FROM canary_table;", "script_refused", "statement 1 of the script (select)"),
+        (b"CREATE TABLE t (a INTEGER);\n\nCREATE TABEL canary (a INTEGER);", "script_malformed", "line 3 of"),
+        (b"SELECT 'CANARY\xff';", "script_malformed", "is not UTF-8"),
+        (b"COPY (SELECT 1) TO '/nowhere/canary/x.csv';", "script_failed", "statement 1 of"),
+    ],
+)
+def test_a_script_that_is_wrong(tmp_path, capsys, caplog, script, code, said):
+    """The number of the statement, and nothing that stands in it."""
+    path = tmp_path / "script.sql"
+    path.write_bytes(script)
+    cases = few(tmp_path, ROWS[:1])
+    exit_code = _run(
+        ["eval", "sql", "--database", str(path), "--policies", str(HERE / "policies"), "--cases", str(cases), "--json"]
+    )
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert (exit_code, error["code"]) == (4 if code == "script_failed" else 2, code)
+    assert said in error["message"]
+    assert error["hint"]
+    assert "canary" not in f"{out}{err}{caplog.text}".lower()
+    assert "77077" not in f"{out}{err}{caplog.text}"
 
 
 def test_texts_may_hold_any_character(tmp_path):

@@ -1,8 +1,15 @@
 """`catalog derive` and `catalog check`: names, types and keys and never a value; what cannot be served is said."""
 
 import json
+import os
 import re
 import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -109,6 +116,69 @@ def test_what_cannot_be_read_tells_nothing(database):
     with pytest.raises(SourceError) as found:
         app.read_relations(database)
     assert "CANARY" not in found.value.message + found.value.hint
+
+
+@pytest.mark.parametrize("damage", ["empty", "noise", "inside", "sqlite"])
+def test_a_file_that_is_damaged_or_of_another_kind(tmp_path, corpus, damage, capsys):
+    whole, path = corpus.read_bytes(), tmp_path / "CANARY.duckdb"
+    if damage == "sqlite":
+        sqlite3.connect(path).execute("CREATE TABLE t (a)").connection.close()
+    else:
+        inside = whole[:12288] + b"\xff" * (len(whole) - 12288)
+        path.write_bytes({"empty": b"", "noise": b"CANARY" * 9_000, "inside": inside}[damage])
+    assert _run(["catalog", "derive", str(path), "--json"]) == 4
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "database_unreadable"
+    assert ("sqlite:///" in error["hint"]) == (damage == "sqlite")
+
+
+def test_a_file_that_somebody_writes(tmp_path, corpus):
+    path = tmp_path / "held.duckdb"
+    path.write_bytes(corpus.read_bytes())
+    hold = "import duckdb, sys\ncon = duckdb.connect(sys.argv[1])\nprint('held', flush=True)\nsys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(SourceError) as found:
+            app.read_relations(str(path))
+    finally:
+        holder.communicate("")
+    assert (found.value.code, found.value.retryable) == ("database_locked", True)
+    assert len(app.read_relations(str(path))) > 4
+
+
+def test_nothing_is_fetched_to_read_a_file(tmp_path):
+    """Left to itself DuckDB asks its makers' server for what reads an SQLite file."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.5)
+        path = tmp_path / "other.sqlite"
+        sqlite3.connect(path).execute("CREATE TABLE t (a)").connection.close()
+        proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
+        script = (
+            "import sys\nfrom router.app import read_relations\nfrom router.errors import SourceError\n"
+            "try:\n    read_relations(sys.argv[1])\nexcept SourceError as error:\n    print(error.code)"
+        )
+        env = os.environ | {"HTTP_PROXY": proxy, "http_proxy": proxy, "HOME": str(tmp_path / "home")}
+        watcher = threading.Thread(target=_accept, args=(server, asked))
+        watcher.start()
+        command = [sys.executable, "-c", script, str(path)]
+        done = subprocess.run(command, check=False, cwd=SQL.parents[1], env=env, capture_output=True, text=True, timeout=60)
+        watcher.join()
+    assert done.stdout.strip() == "database_unreadable", done.stderr
+    assert asked == []
+    assert not (tmp_path / "home").exists()
+
+
+def _accept(server, asked):
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        try:
+            connection, address = server.accept()
+        except TimeoutError:
+            continue
+        asked.append(address)
+        connection.close()
 
 
 def test_ossie_types():
