@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,13 @@ import pytest
 
 from router.app import Router, make_database, make_development_issuer
 from router.config import load_settings
+from router.plain import parse_yaml
 from tests.world import ROOT
 
 demo = importlib.import_module("router.doors.cli.demo")  # the package's own `demo` is the command
+demo_tables = importlib.import_module("router.doors.cli.demo_tables")
 QUESTIONS, NOW = demo.load_questions(ROOT / "deploy" / "demo" / "questions.yaml")
+TABLES = parse_yaml((ROOT / "deploy" / "demo" / "questions.yaml").read_text(encoding="utf-8"))["tables"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,9 @@ def router(place):
     make_development_issuer(settings)
     make_database(settings.state_folder / "tickets.sqlite", (place / "tickets.sql").read_text(encoding="utf-8"))
     with Router(settings) as made:
+        runpy.run_path(str(place / "tables" / "make_tables.py"))["make_tables"](settings.state_folder / "made")
         report = made.index()
+        assert [table.error for table in made.copy_tables()] == [None] * 5
         failed = [(source.source, source.error, source.failures) for source in report.sources if source.error or source.failures]
         made.report = report
         made.failed = failed
@@ -63,6 +69,23 @@ def test_question_holds(router, entry):
     assert {entry.stage for entry in asked.answer.degraded} <= {"now"}
     everything = router.ask(entry["ask"], token=router.mint(entry["as"]), now=NOW, k=50)
     assert not {passage.document_id for passage in everything.passages} & set(entry.get("never") or ())
+
+
+@pytest.fixture(scope="module")
+def asked_rows(router, place):
+    return demo_tables.ask_rows(router, place / "questions.yaml")
+
+
+@pytest.mark.parametrize("at", range(len(TABLES)), ids=[f"{at}-{entry['as']}" for at, entry in enumerate(TABLES)])
+def test_rows_are_as_promised(asked_rows, at):
+    item = asked_rows[at]
+    assert item.problem == ""
+    assert {entry.stage for entry in getattr(item.answer, "degraded", ())} <= {"now"}
+
+
+def test_every_kind_of_draft_is_shown(asked_rows):
+    assert {item.table.origin for item in asked_rows if item.table is not None} >= {"tool", "planner"}
+    assert any(column.masked for item in asked_rows if item.table is not None for column in item.table.columns)
 
 
 def test_enough_is_asked_by_enough_people():
@@ -120,6 +143,9 @@ def test_wheel_holds_what_an_install_needs(wheel):
         "router/world/deploy/demo/pointsman.toml",
         "router/world/deploy/demo/questions.yaml",
         "router/world/deploy/demo/tickets.sql",
+        "router/world/deploy/demo/tables/make_tables.py",
+        "router/world/policies/catalog.yaml",
+        "router/world/policies/tables.cedar",
         "router/starter/pointsman.toml",
         "router/starter/gitignore",
         "router/starter/policies/00-never.cedar",
@@ -165,8 +191,9 @@ def test_installed_wheel_runs_the_demonstration(wheel, tmp_path):
         check=False, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    shown = json.loads(done.stdout)["questions"]
-    assert len(shown) == len(QUESTIONS)
+    printed = json.loads(done.stdout)
+    shown = [*printed["questions"], *printed["tables"]]
+    assert len(shown) == len(QUESTIONS) + len(TABLES)
     assert [item["problem"] for item in shown if item["problem"]] == []
     assert list(home.iterdir()) == []
     assert (tmp_path / "shown" / "policies" / "README.md").is_file()

@@ -18,6 +18,7 @@ from typing import Any
 from router.app import Router, make_database, make_development_issuer
 from router.config import load_settings
 from router.domain import Answer, Passage
+from router.doors.cli.demo_tables import RowsAsked, ask_rows, print_rows_asked, rows_as_json
 from router.doors.cli.index import print_tables, progress_bar
 from router.doors.cli.output import called_as, console, one_line, plain, print_json, say
 from router.errors import CHECK_FAILED, Refused, UsageError
@@ -84,9 +85,10 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
         tables = router.copy_tables()
         status = router.index_status()
         asked = ask_all(router, *load_questions(world / "questions.yaml"))
-    problems = [item for item in asked if item.problem]
+        rows = ask_rows(router, world / "questions.yaml")
+    problems = sum(bool(item.problem) for item in asked) + sum(bool(item.problem) for item in rows)
     if as_json:
-        print_json({"questions": [_as_json(item) for item in asked]})
+        print_json({"questions": [_as_json(item) for item in asked], "tables": [rows_as_json(item) for item in rows]})
     else:
         made = sum(source.indexed for source in report.sources)
         documents = sum(source.documents for source in status.sources)
@@ -97,7 +99,8 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
         )
         print_tables(tables)
         print_asked([item for item in asked if item.shows is not None or item.problem])
-        _print_end(world, asked, problems)
+        print_rows_asked(rows)
+        _print_end(world, asked, rows, problems)
     if problems:
         raise SystemExit(CHECK_FAILED)
 
@@ -200,19 +203,22 @@ def _as_json(item: Asked) -> dict[str, Any]:
     }
 
 
-def _print_end(world: Path, asked: Sequence[Asked], problems: Sequence[Asked]) -> None:
-    people, questions = len({item.person for item in asked}), len({item.question for item in asked})
+def _print_end(world: Path, asked: Sequence[Asked], rows: Sequence[RowsAsked], problems: int) -> None:
+    people = len({item.person for item in asked} | {item.person for item in rows})
+    questions, times = len({item.question for item in asked} | {item.question for item in rows}), len(asked) + len(rows)
     expected, forbidden = sum(len(item.expect) for item in asked), sum(len(item.never) for item in asked)
     if problems:
-        say(f"{len(problems)} of {len(asked)} answers are not as they should be", "bold red")
+        say(f"{problems} of {times} answers are not as they should be", "bold red")
     else:
         say(
-            f"{questions} questions asked {len(asked)} times by {people} people, all checked: each of the {expected} expected documents was "
-            f"found, none of the {forbidden} forbidden ones appeared.",
+            f"{questions} questions asked {times} times by {people} people, all checked: each of the {expected} expected documents was found, "
+            f"none of the {forbidden} forbidden ones appeared, and {len(rows)} answers from tables are the rows computed by hand.",
             "bold green",
         )
     say(
         "What each person may see was computed from policies/*.cedar before anything was searched, and judged again before it left."
     )
     command = f"{called_as()} --config {shlex.quote(os.path.relpath(world / 'pointsman.toml'))}"
-    say(f"\n  {command} ask 'your question' --as ada\n  {command} log tail\n")
+    say(
+        f"\n  {command} ask 'your question' --as ada\n  {command} ask 'how many open claims are there' --route sql --as mira\n  {command} log tail\n"
+    )
