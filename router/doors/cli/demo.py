@@ -220,5 +220,5 @@ def _print_end(world: Path, asked: Sequence[Asked], rows: Sequence[RowsAsked], p
     )
     command = f"{called_as()} --config {shlex.quote(os.path.relpath(world / 'pointsman.toml'))}"
     say(
-        f"\n  {command} ask 'your question' --as ada\n  {command} ask 'how many open claims are there' --route sql --as mira\n  {command} log tail\n"
+        f"\n  {command} ask 'your question' --as ada\n  {command} ask 'top 5 parts by stock value' --route sql --as gwen\n  {command} log tail\n"
     )
