@@ -1,7 +1,9 @@
 """The starter: loads and passes its own cases whatever it is filled with, and writes nowhere else."""
 
 import json
+import re
 import shlex
+import textwrap
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from router.doors.cli import _run
 from router.errors import UsageError
 from router.policy import load_policies
 from router.review.cases import map_person, run_cases
@@ -137,8 +140,54 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 def test_what_a_reader_copies_runs_as_it_stands(place):
     """Explanations among commands stand behind a `#`, so that the whole block may be pasted into a shell."""
     text = (Path(__file__).parents[2] / place).read_text()
-    (block,) = text.split("```")[1::2]
+    (block,) = re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
     lines = block.strip().splitlines()
     assert sum(line.startswith("pointsman ") for line in lines) >= 3
     assert all(line.startswith(("pointsman ", "# ")) and len(shlex.split(line, comments=True)) != 1 for line in lines)
     assert not [line for line in lines if "  " in line]
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def fenced(text, language):
+    """The blocks of one language under "Adding a table", unindented."""
+    section = text.partition("## Adding a table")[2]
+    return [textwrap.dedent(block) for block in re.findall(rf"^ *```{language}\n(.*?)^ *```$", section, re.M | re.S)]
+
+
+def test_a_table_is_added_as_the_readme_says(tmp_path, capsys):
+    """Every block of the page is put where it says, and every command of it is run."""
+    folder = tmp_path / "x"
+    assert _run(["init", str(folder)]) == 0
+    readme = (folder / "policies" / "README.md").read_text()
+    (folder / "parts.csv").write_text("part,stock,buyer\nPN-2,7,Zoe\nPN-1,3,Adam\n")
+    (table,) = fenced(readme, "toml")
+    with (folder / "pointsman.toml").open("a") as out:
+        out.write(table)
+    schema, permits = fenced(readme, "cedar")
+    facts, things = fenced(readme, "yaml")
+    (cases,) = fenced(readme, "csv")
+    path = folder / "policies" / "schema.cedarschema"
+    text = path.read_text().replace('action "query", "read_column"', 'action "read_column"')
+    path.write_text(text.rstrip().removesuffix("}") + schema + "}\n")
+    (folder / "policies" / "governance.yaml").write_text(facts)
+    (folder / "policies" / "tables.cedar").write_text(permits)
+    with (folder / "policies" / "cases" / "things.yaml").open("a") as out:
+        out.write(textwrap.indent(things, "  "))
+    (folder / "policies" / "cases" / "tables.csv").write_text(cases)
+    first, second = fenced(readme, "sh")
+    commands = [shlex.split(line.partition(" > ")[0]) for line in [*first.splitlines(), *second.splitlines()]]
+    for program, *arguments in commands:
+        assert program == "pointsman"
+        given = [place for each in arguments for place in ([str(p) for p in folder.glob(each)] if "*" in each else [each])]
+        config = [] if arguments[:2] == ["catalog", "derive"] else ["--config", str(folder / "pointsman.toml")]
+        shown = [] if arguments[:2] == ["catalog", "derive"] else ["--json"]
+        capsys.readouterr()
+        assert _run([*given, *config, *shown]) == 0, capsys.readouterr()
+        out = capsys.readouterr().out
+        if arguments[:2] == ["catalog", "derive"]:
+            (folder / "policies" / "catalog.yaml").write_text(out)
+        if arguments[:2] == ["sql", "run"]:
+            assert json.loads(out)["rows"] == [["PN-1", 3, "A***"], ["PN-2", 7, "Z***"]]
+    assert [dataset.name for dataset in load_policies(folder / "policies").catalog.datasets] == ["parts"]
