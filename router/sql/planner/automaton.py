@@ -14,7 +14,7 @@ from router.sql.form import Aggregate, Compared, Explained, Grain, Op
 from router.sql.planner.draft import Ask, Cond, Draft, Group, Having, Mode, Relation, Slot, Sort, Stop
 from router.sql.planner.index import Index, Meaning
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import COMPARATIVES, SUPERLATIVES
+from router.sql.planner.words import COMPARATIVES, SUPERLATIVES, VERBS
 
 _SKIPPED = frozenset({"unit", "init"})
 _FLIP: dict[Compared, Compared] = {">": "<=", "<": ">=", ">=": "<", "<=": ">", "=": "<>", "<>": "="}
@@ -49,7 +49,7 @@ class _Reader:
         self.mode: Mode = "select"
         self.aggs: list[Aggregate] = []
         self.untied: list[Slot] = []
-        self.negated = self.joined = self.both = self.of = self.which = False
+        self.negated = self.none = self.joined = self.both = self.of = self.which = False
         self.which_at = -9
         self.last_ds: str | None = None
         self.pending: Slot | None = None
@@ -215,7 +215,7 @@ class _Reader:
         name = self.peek()
         if name is None or name.kind not in ("name", "value"):
             raise self.stop("planner_negation", piece.words, f"`{piece.words}` belongs to nothing")
-        self.negated = True
+        self.negated = self.none = True
 
     def on_unknown(self, piece: Piece, _: str) -> None:
         raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is not known")
@@ -288,22 +288,48 @@ class _Reader:
             step = 1 if self.kind() == "fill" else 0
             ahead = self.peek(step)
             if ahead is not None and ahead.kind == "name" and self.has_field(ahead.meaning, dataset):
-                inner = self.as_dataset(ahead)
-                if inner is None or step:
+                if (self.as_dataset(ahead) is None or step) and not self.participle(step):
                     self.at += step
                     self.mention(dataset, piece)
-                    return dataset, self.slot(self.take(), tie=dataset)
-            if step:
-                self.at += 1
+                    return dataset, self.named(self.take(), tie=dataset)
+            self.at += step
             is_field = piece.meaning is not None and bool(piece.meaning.fields)
             if not (is_field and (self.field_like(piece) or (piece.meaning and piece.meaning.datasets[dataset] < 1))):
                 self.mention(dataset, piece)
+                if self.kind() == "name" and not step and not self.participle(0):
+                    raise self.two_names(piece)
                 return dataset, None
         elif piece.meaning is not None and len(piece.meaning.datasets) > 1 and not piece.meaning.fields:
             raise self.stop("planner_ambiguous", piece.words, f"`{piece.words}` may be {_or(sorted(piece.meaning.datasets))}")
-        slot = self.slot(piece)
+        slot = self.named(piece)
         owner = self.owner_after(slot)
         return owner or "", slot
+
+    def named(self, piece: Piece, tie: str | None = None) -> Slot:
+        """A field; "name" after the name of a text says nothing more, any other name right after it makes two of one."""
+        slot = self.slot(piece, tie)
+        ahead = self.peek()
+        if ahead is not None and ahead.kind == "name":
+            if ahead.words.lower() in ("name", "names") and self.as_dataset(piece) is None:
+                self.take()
+                slot.text = True
+            elif not (self.participle(0) or self.as_dataset(ahead)):
+                raise self.two_names(piece)
+        return slot
+
+    def two_names(self, piece: Piece) -> Stop:
+        ahead = self.peek()
+        words = f"{piece.words} {ahead.words if ahead else ''}".strip()
+        return self.stop("planner_two_names", words, f"what `{words}` names together is not certain")
+
+    def participle(self, ahead: int) -> bool:
+        """A field whose name is what was done ("directed by"): what follows it belongs to it, what precedes it does not."""
+        piece = self.peek(ahead)
+        if piece is None or piece.kind != "name":
+            return False
+        words = piece.words.lower().split()
+        done = words[-1] == "by" or (words[0] in VERBS and words[0].endswith(("ed", "en", "ing")))
+        return done and self.kind(ahead + 1) not in ("", "and", "comma", "of", "fill")
 
     def field_like(self, piece: Piece) -> bool:
         """A name that is a dataset and a field: the field, where a value of it or a comparison follows."""
@@ -460,7 +486,7 @@ class _Reader:
                 slot.tie = owner
         if not distinct:
             self.draft.penalty += 0.1
-        return Ask("count_distinct", slot=slot, words=slot.words)
+        return Ask("count_distinct", slot=slot, words=slot.words, distinct=distinct)
 
     def on_agg(self, piece: Piece, arg: str) -> None:
         self.aggs.append(cast(Aggregate, arg))
@@ -595,7 +621,7 @@ class _Reader:
         ):
             last.slot = slot
             return None
-        if self.negated and self.kind() in ("", "and", "comma"):
+        if self.negated and self.none and self.kind() in ("", "and", "comma"):
             self.negated = False
             self.draft.penalty += 0.1
             return self.add(Cond("is_null", slot, words=f"no {slot.words}", at=piece.at))
@@ -612,6 +638,8 @@ class _Reader:
     def values(self, slot: Slot | None) -> None:
         """One value, or several joined by commas, "or" and "and"."""
         first = self.take()
+        if first.kind == "quoted" and self.kind() == "in" and self.kind(1) in ("his", "name"):
+            return self.quoted_in(first)
         taken = [first]
         joint = ""
         while True:
@@ -649,6 +677,20 @@ class _Reader:
         elif joint == "" and len(taken) > 1:
             raise self.stop("planner_both", first.words, "how the values are joined is not said")
         self.add(cond)
+        return None
+
+    def quoted_in(self, said: Piece) -> None:
+        """ "'Hey' in its title": a text within the field."""
+        self.take()
+        self.skip("his")
+        if self.kind() != "name":
+            raise self.stop("planner_unused", said.words, f"where `{said.words}` is looked for is not said")
+        _, slot = self.noun(self.take())
+        if slot is None:
+            raise self.stop("planner_unused", said.words, f"where `{said.words}` is looked for is not said")
+        self.add(
+            Cond("contains", slot, [(said.literal, said.words)], [None], words=f"{slot.words} contains {said.words}", at=said.at)
+        )
 
     def on_value(self, piece: Piece, _: str) -> None:
         """A stored value on its own; the dataset right after it, or right before, is probably its own."""
@@ -657,7 +699,7 @@ class _Reader:
         self.values(slot)
         cond = self.draft.conds[-1]
         ahead = self.peek()
-        if ahead is not None and ahead.kind == "name" and slot is None:
+        if ahead is not None and ahead.kind == "name" and slot is None and cond.op != "contains":
             dataset = self.as_dataset(ahead)
             if dataset is not None:
                 cond.near = dataset
@@ -980,7 +1022,7 @@ class _Reader:
         if self.draft.sorts:
             raise self.stop("planner_two_orders", sort.words, "there are two orders")
         self.draft.sorts.append(sort)
-        self.draft.limit = self.top or 1
+        self.draft.limit = self.top or self.draft.limit or 1
         self.top = None
         if self.mode != "select":
             self.mode = "where"

@@ -32,6 +32,7 @@ class Slot:
     wanted: tuple[tuple[str, bool], ...] = ()
     numeric: bool = False
     time: bool = False
+    text: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +44,7 @@ class Ask:
     dataset: str | None = None
     metric: str | None = None
     words: str = ""
+    distinct: bool = False
 
 
 @dataclass(slots=True, eq=False)

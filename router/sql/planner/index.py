@@ -102,12 +102,35 @@ class Index:
             joined.add(here)
         return joined
 
+    def before(self, start: str, goal: str) -> str | None:
+        """The last dataset before `goal` on the only to-one way from `start`."""
+        hops, ways = self.to_one(start).get(goal, (0, 2))
+        if ways != 1:
+            return None
+        if hops == 1:
+            return start
+        found = self.to_one(start)
+        steps = [step.there for step in self.graph[goal] if found.get(step.there, (0, 0))[0] == hops - 1 and step.there != start]
+        return next((name for name in steps if any(back.there == goal and back.to_one for back in self.graph[name])), None)
+
+    def pointing(self, here: str, key: FieldKey) -> str | None:
+        """The field of `here` that holds the key `key` of a row that it points at."""
+        target = self.declared[key[0]].field(key[1])
+        if target is None:
+            return None
+        wanted = target.expression.strip('"').lower()
+        for step in self.graph[here]:
+            if step.there == key[0] and step.to_one and len(step.pairs) == 1 and step.pairs[0][1].lower() == wanted:
+                column = step.pairs[0][0].lower()
+                return next((one.name for one in self.declared[here].fields if one.expression.strip('"').lower() == column), None)
+        return None
+
     def linked(self, one: FieldKey, other: FieldKey) -> bool:
         """Whether the two fields are the two ends of one relationship: equal wherever both exist."""
         mine, theirs = self.declared[one[0]].field(one[1]), self.declared[other[0]].field(other[1])
         if mine is None or theirs is None:
             return False
-        pair = (mine.expression.lower(), theirs.expression.lower())
+        pair = (mine.expression.strip('"').lower(), theirs.expression.strip('"').lower())
         return any(
             step.there == other[0] and any((a.lower(), b.lower()) == pair for a, b in step.pairs) for step in self.graph[one[0]]
         )
@@ -189,7 +212,7 @@ def _add_dataset(index: Index, dataset: Dataset) -> None:
     keys = {column.lower() for key in (dataset.primary_key, *dataset.unique_keys) for column in key}
     foreign = {a.lower() for step in index.graph[dataset.name] for a, _ in step.pairs}
     for one in dataset.fields:
-        _add_field(index, dataset, one, prefixes, one.expression.lower() in keys | foreign)
+        _add_field(index, dataset, one, prefixes, one.expression.strip('"').lower() in keys | foreign)
     index.labels[dataset.name] = _labels(dataset, prefixes)
     times = tuple(one.name for one in dataset.fields if index.info[dataset.name, one.name].time)
     index.times[dataset.name] = (dataset.time,) if dataset.time else times
@@ -235,6 +258,9 @@ def _labels(dataset: Dataset, prefixes: set[tuple[str, ...]]) -> tuple[str, ...]
     if dataset.label:
         return (dataset.label,)
     texts = [one for one in dataset.fields if one.datatype in ("String", None)]
+    for one in texts:
+        if name_words(one.name) in prefixes:
+            return (one.name,)
     for tail in NAME_TAILS:
         wanted = tuple(tail.split())
         for one in texts:

@@ -138,6 +138,8 @@ def _fits(slot: Slot, index: Index, key: FieldKey) -> bool:
     info = index.info[key]
     if slot.numeric and (info.datatype in ("String", "Boolean", "Opaque") or info.time):
         return False
+    if slot.text and info.datatype not in ("String", None):
+        return False
     return not slot.time or info.time or info.year
 
 

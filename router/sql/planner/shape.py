@@ -144,7 +144,7 @@ def _labels(shape: _Shape) -> None:
 def _key_fields(index: Index, dataset: str) -> list[str]:
     """The fields that are the primary key as it stands."""
     declared = index.declared[dataset]
-    by_column = {one.expression.lower(): one.name for one in declared.fields}
+    by_column = {one.expression.strip('"').lower(): one.name for one in declared.fields}
     keys = [by_column.get(column.lower()) for column in declared.primary_key]
     return [name for name in keys if name] if all(keys) else []
 
@@ -163,7 +163,7 @@ def _base(shape: _Shape) -> str:
         return _metric_home(shape)
     shown = [_key(shape, slot)[0] for slot in draft.shows]
     sorted_by = [_key(shape, sort.slot)[0] for sort in draft.sorts if sort.slot is not None]
-    owners = list(dict.fromkeys([*shown, *sorted_by, *((draft.head,) if draft.everything and draft.head else ())]))
+    owners: list[str] = list(dict.fromkeys([*shown, *sorted_by, *((draft.head,) if draft.everything and draft.head else ())]))
     if len(owners) == 1:
         return owners[0]
     return _common(shape, owners)
@@ -276,7 +276,20 @@ def _count_orders(shape: _Shape) -> None:
             sort.ask = Ask("count", dataset=owner, words=sort.words)
 
 
+def _nearest(shape: _Shape, key: FieldKey) -> FieldKey:
+    """A key of another dataset is taken from the row that points at it: the same value, and one join less."""
+    if key[0] == shape.base or not shape.index.info[key].key:
+        return key
+    here = shape.index.before(shape.base, key[0])
+    found = shape.index.pointing(here, key) if here else None
+    if found is None or here is None:
+        return key
+    shape.used.add(key[0])
+    return _nearest(shape, (here, found))
+
+
 def _ref(shape: _Shape, key: FieldKey) -> Ref:
+    key = _nearest(shape, key)
     if key[0] != shape.base:
         _follow(shape, key[0])
     shape.used.add(key[0])
@@ -304,7 +317,7 @@ def _measure(shape: _Shape, ask: Ask) -> Measure:
             raise Stop("planner_mean_of_text", (ask.words,), f"`{info.name}` is not a number")
         if info.key or (info.year and ask.agg == "sum"):
             raise Stop("planner_sum_of_key", (ask.words,), f"`{info.name}` is a key, and the {ask.agg} of keys says nothing")
-    if ask.agg == "count_distinct" and info.numeric and not info.key and not info.year:
+    if ask.agg == "count_distinct" and info.numeric and not info.key and not (info.year and ask.distinct):
         raise Stop("planner_count_of_number", (ask.words,), f"whether `{info.name}` is counted or summed is not certain")
     if ask.agg in ("min", "max") and (info.datatype == "String" or info.words[-1:] == ("rank",)):
         raise Stop("planner_extreme_of_text", (ask.words,), f"the {ask.agg} of `{info.name}` is not certain")
@@ -342,13 +355,16 @@ def _dims(shape: _Shape) -> tuple[Dim, ...]:
         keys = _key_fields(index, name)
         if not keys and not dims:
             raise Stop("planner_no_label", (name,), f"rows of `{name}` cannot be told apart")
+        if keys and name not in index.to_one(shape.base):
+            shape.where.append(Compare(Ref(name, keys[0]), "not_null"))
         for key_name in keys:
             dims.setdefault(By(_grouped(shape, (name, key_name))))
     return tuple(dims)
 
 
 def _grouped(shape: _Shape, key: FieldKey) -> Ref:
-    """A field to group by; a key of another dataset that the base has itself is taken from the base."""
+    """A field to group by."""
+    key = _nearest(shape, key)
     if key[0] != shape.base:
         _follow(shape, key[0])
     shape.used.add(key[0])
@@ -472,6 +488,8 @@ def _pred(shape: _Shape, cond: Cond) -> tuple[str, _Placed]:
     if cond.period is not None:
         return _period(shape, cond)
     key = _key(shape, cond.slot) if cond.slot is not None else shape.chosen[cond].key
+    if cond.op in ("=", "in", "<>", "not_in") and key[0] in shape.index.to_one(shape.base):
+        key = _nearest(shape, key)
     ref, info = Ref(*key), shape.index.info[key]
     op = _FLIP[cond.op] if cond.negated else cond.op
     if cond.against is not None:
@@ -481,9 +499,10 @@ def _pred(shape: _Shape, cond: Cond) -> tuple[str, _Placed]:
     if op in ("is_null", "not_null"):
         return key[0], Compare(ref, op)
     values: list[Value] = []
+    said_key = _key(shape, cond.slot) if cond.slot is not None else shape.chosen[cond].key
     for at, (literal, said) in enumerate(cond.literals):
         stored = cond.stored[at] if cond.stored else None
-        values.append(_value(shape, key, op, literal, said, stored))
+        values.append(_value(shape, said_key, op, literal, said, stored))
     if cond.all_of and cond.op == "in" and not cond.negated and len(values) > 1:
         return key[0], Compare(ref, "in", tuple(values))
     return key[0], Compare(ref, op, tuple(values))

@@ -46,9 +46,9 @@ ABBREVIATIONS: dict[str, tuple[str, ...]] = {
 FILLER = frozenset(
     """the a an please all any some there also then as so just currently now overall given ever actually respectively that this these those
     which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should may might must
-    here such about among 's ? . : ; one ones when how do does did be been being get gets got to into own existing available exist exists
-    corresponding associated respective related particular certain specific if present record records entry entries data database
-    information on file system list listed recorded table world""".split()
+    here such about among 's ? . : ; one ones do does did be been being get gets got to into own existing available exist exists
+    corresponding associated respective related if present database
+    list table """.split()
 )
 """Words that say nothing of their own."""
 
@@ -56,8 +56,8 @@ _PHRASES: dict[str, str] = {
     # asking
     "ask": """what is|what are|what was|what were|what's|show|show me|list|list out|list down|find|find out|give|give me|return
         |tell me|display|select|get|get me|provide|fetch|compute|calculate|report|identify|name|state|i want to know|i want
-        |can you tell me|please show|please list|could you|what|which|who|where|who is|who are|which are|which is|what does
-        |what do|what did|search for|search|retrieve|determine|where is|where are|for which|in which|see""",
+        |can you tell me|please show|please list|could you|what|which|who|who is|who are|which are|which is|what does
+        |what do|what did|search for|search|retrieve|determine|for which|in which|see""",
     "everything": """all information|all the information|all details|all the details|all info|everything|all columns|all fields|the details
         |the information|all data""",
     # measures
