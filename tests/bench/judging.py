@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from router.evals.text_to_sql.court import courts
 from router.evals.text_to_sql.golds import gold_texts, parse
+from router.evals.text_to_sql.judge import asks_order
 from router.evals.text_to_sql.schemas import load_questions, load_schemas
 
 
@@ -129,6 +130,8 @@ def judge_the_judge(folder: Path, dialect: str, seeds: int, today, most: int | N
                 missed.append(f"{question.database}: {text}: {verdict.why}")
                 continue
             for name, mutant in mutants(tree, court.schema):
+                if name == "order turned" and tree.args.get("limit") is None and not asks_order(question.text):
+                    continue  # gold orders, and nobody asked for it
                 changed = mutant.sql("duckdb")
                 found = court.judge(question, changed)
                 if found.why.startswith("it does not run"):

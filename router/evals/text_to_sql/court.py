@@ -16,8 +16,8 @@ from sqlglot import exp
 from router import app
 from router.catalog import Catalog
 from router.evals.text_to_sql.catalogs import plain_name
-from router.evals.text_to_sql.golds import Gold, classes_of, dated, gold_texts, parse, read_gold, read_uses
-from router.evals.text_to_sql.judge import Wanted, judge, run_gold
+from router.evals.text_to_sql.golds import Gold, Uses, classes_of, dated, gold_texts, parse, read_gold, read_uses
+from router.evals.text_to_sql.judge import Wanted, asks_order, judge, run_gold
 from router.evals.text_to_sql.rows import Rows, dice, make_rows, open_workshop
 from router.evals.text_to_sql.schemas import Question, Schema
 
@@ -32,6 +32,10 @@ class Trial(Protocol):
     def load(self, name: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> None: ...
     def run(self, text: str) -> list[tuple[Any, ...]]: ...
     def close(self) -> None: ...
+
+
+class Scripted(Trial, Protocol):
+    def execute(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,10 @@ class Court:
         why, ties = "", 0
         for gold in self.golds[question.number]:
             verdicts = []
+            ordered = gold.ordered and (gold.limit is not None or asks_order(question.text))
             for seed in range(len(self.rows)):
                 wanted = self.wanted(gold, seed)
-                verdicts.append("unrun" if isinstance(wanted, str) else judge(wanted, rows[seed], ordered=gold.ordered))
+                verdicts.append("unrun" if isinstance(wanted, str) else judge(wanted, rows[seed], ordered=ordered))
             ties = max(ties, verdicts.count("tied"))
             if "wrong" not in verdicts and "unrun" not in verdicts:
                 return Answered(True, verdicts.count("tied"))
@@ -143,7 +148,7 @@ def open_court(schema: Schema, questions: list[Question], dialect: GoldDialect, 
     skipped: list[str] = []
     rows: list[Rows] = []
     if schema.script:
-        rows = _samples(_scripted(schema, today, skipped), seeds, schema.name)
+        rows = _samples(schema, read_uses(schema, trees), _scripted(schema, today, skipped), seeds)
     generated = not any(table for one in rows for table in one.values())
     if generated:
         workshop = open_workshop(schema, read_uses(schema, trees))
@@ -174,10 +179,7 @@ def _scripted(schema: Schema, today: date, skipped: list[str]) -> Rows:
         for table in schema.tables:
             trial.load(table.name, [(column.name, column.kind) for column in table.columns], ())
         for part in schema.script:
-            try:
-                trial.execute(_converted(part, today))
-            except (ValueError, sqlglot.errors.SqlglotError) as error:
-                skipped.append(f"{' '.join(part.split())[:80]}: {str(error).splitlines()[0][:120]}")
+            _execute(trial, part, today, skipped)
         found: Rows = {}
         for table in schema.tables:
             listed = ", ".join(f'"{column.name}"' for column in table.columns)
@@ -189,19 +191,59 @@ def _scripted(schema: Schema, today: date, skipped: list[str]) -> Rows:
         trial.close()
 
 
-def _samples(whole: Rows, seeds: int, name: str) -> list[Rows]:
-    """The rows as they stand, then without some of them: few rows agree by chance, and what is right stays so."""
+def _samples(schema: Schema, uses: Uses, whole: Rows, seeds: int) -> list[Rows]:
+    """The rows as they stand, then without some of them: few queries agree by chance, and what is right stays so. What belongs to a
+    row that goes, by a declared key or by what gold joins, goes with it."""
+    at = {(table.name.lower(), column.name.lower()): n for table in schema.tables for n, column in enumerate(table.columns)}
+    names = {table.name.lower(): table.name for table in schema.tables}
+    pairs = {((table.name.lower(), here.lower()), (link.table.lower(), there.lower())) for table in schema.tables
+             for link in table.links for here, there in zip(link.columns, link.to_columns, strict=True)}  # fmt: skip
+    edges = set()
+    for pair in sorted(pairs | set(uses.links)):
+        if all(end in at for end in pair) and pair[0][0] != pair[1][0]:
+            values = [[row[at[end]] for row in whole[names[end[0]]]] for end in pair]
+            unique = [len(set(part)) == len(part) for part in values]
+            edges |= {(pair[1], pair[0])} if unique[1] else set()
+            edges |= {(pair[0], pair[1])} if unique[0] else set()
+    below = {child[0] for parent, child in edges if (child, parent) not in edges}
     found = [whole]
     for seed in range(1, seeds):
-        rng = dice(f"sample of {name} {seed}")
-        found.append({table: [row for row in rows if rng.random() < KEPT] for table, rows in whole.items()})
+        rng = dice(f"sample of {schema.name} {seed}")
+        kept = {name: [row for row in rows if name.lower() in below or rng.random() < KEPT] for name, rows in whole.items()}
+        for _ in range(len(names)):
+            for parent, child in edges:
+                gone = {row[at[parent]] for row in whole[names[parent[0]]]} - {row[at[parent]] for row in kept[names[parent[0]]]}
+                kept[names[child[0]]] = [row for row in kept[names[child[0]]] if row[at[child]] not in gone]
+        found.append(kept)
     return found
 
 
-def _converted(text: str, today: date) -> str:
-    tree = sqlglot.parse_one(text, dialect="postgres")
+def _execute(trial: Scripted, text: str, today: date, skipped: list[str]) -> None:
+    """One statement; where it fails and is of several rows, row by row."""
+    try:
+        tree = sqlglot.parse_one(text, dialect="postgres")
+    except sqlglot.errors.SqlglotError as error:
+        skipped.append(_told(text, error))
+        return
     dated(tree, today)
-    return tree.sql("duckdb")
+    try:
+        trial.execute(tree.sql("duckdb"))
+    except ValueError as error:
+        rows = tree.expression.expressions if isinstance(tree.expression, exp.Values) else []
+        if len(rows) < 2:
+            skipped.append(_told(text, error))
+            return
+        for row in rows:
+            one = tree.copy()
+            one.expression.set("expressions", [row.copy()])
+            try:
+                trial.execute(one.sql("duckdb"))
+            except ValueError as failed:
+                skipped.append(_told(one.sql("postgres"), failed))
+
+
+def _told(text: str, error: Exception) -> str:
+    return f"{' '.join(text.split())[:80]}: {str(error).splitlines()[0][:120]}"
 
 
 def _numbered(columns: Sequence[Any], key: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

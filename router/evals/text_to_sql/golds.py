@@ -23,6 +23,7 @@ _AGGREGATES = (exp.Sum, exp.Avg, exp.Min, exp.Max)
 _COMPARISONS: Mapping[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=", exp.Like: "like", exp.ILike: "like",
 }  # fmt: skip
+_UNITS = {"MIN": "MINUTE", "MINS": "MINUTE", "SEC": "SECOND", "SECS": "SECOND", "HR": "HOUR", "HRS": "HOUR"}
 _MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
@@ -113,6 +114,8 @@ def dated(tree: exp.Expr, today: date) -> None:
             node.replace(exp.Literal.string(today.isoformat()))
         elif isinstance(node, exp.Table):
             node.set("db", None)
+        elif isinstance(node, exp.Var) and node.name.upper() in _UNITS:
+            node.set("this", _UNITS[node.name.upper()])
 
 
 def read_gold(text: str, tree: exp.Expr | None, dialect: str, run_in: str) -> Gold:
@@ -319,11 +322,11 @@ def classes_of(schema: Schema, tree: exp.Expr | None) -> list[str]:
         found.append("top-n, superlative")
     elif tree.find(exp.Order):
         found.append("order")
-    if any(isinstance(_value(node.expression), str) for node in tree.find_all(exp.EQ, exp.NEQ, exp.Like)) or tree.find(exp.In):
+    kept = [node for node in tree.find_all(*_COMPARISONS, exp.In, exp.Between) if node.find_ancestor(exp.Having) is None]
+    if any(node.expressions if isinstance(node, exp.In) else isinstance(_value(node.expression), str) for node in kept):
         found.append("filter by value")
-    if any(_value(node.expression) is not None for node in tree.find_all(exp.GT, exp.GTE, exp.LT, exp.LTE)) or tree.find(
-        exp.Between
-    ):
+    ranged = exp.GT | exp.GTE | exp.LT | exp.LTE
+    if any(isinstance(node, exp.Between) or (isinstance(node, ranged) and _value(node.expression) is not None) for node in kept):
         found.append("filter by comparison")
     if isinstance(tree, exp.SetOperation) or len(list(tree.find_all(exp.Select, exp.SetOperation))) > 1:
         found.append("nested, set")

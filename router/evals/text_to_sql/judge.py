@@ -1,8 +1,8 @@
 """Whether a plan's rows answer as gold's do, on rows that are the same for both.
 
 Right: gold's columns are found among the plan's, with the same rows as often (as a set, where gold is a plain list). The order of
-rows counts where gold orders, and rows that gold's order leaves equal may stand in any order. Where gold cuts among equals, no
-answer is right and the seed says nothing.
+rows counts where gold orders and either cuts or the question speaks of an order; rows that gold's order leaves equal may stand in
+any order. Where gold cuts among equals, no answer is right and the seed says nothing.
 
 INVARIANT: gold judges itself right, and a plan whose rows differ under any seed is wrong
 (tests/unit/test_text_to_sql.py::test_gold_is_right, ::test_mutants_are_wrong).
@@ -77,6 +77,18 @@ def _cut(runs: list[list[Row]], offset: int, limit: int) -> tuple[list[list[Row]
             kept.append(run[: end - start])
         at += len(run)
     return kept, tied
+
+
+_ORDER = re.compile(
+    r"order|sort|arrang|rank|ascend|descend|alphabet|chronolog|\bfrom (the )?\w+est\b|\bto (the )?(low|high|small|larg|old|young|least|most)"
+    r"|\b(top|first|last)\b|\w+est first\b",
+    re.IGNORECASE,
+)
+
+
+def asks_order(question: str) -> bool:
+    """Whether a question speaks of an order at all. Some gold orders whatever it lists; that order nobody asked for."""
+    return _ORDER.search(question) is not None
 
 
 def judge(wanted: Wanted, rows: Sequence[Row], *, ordered: bool) -> Verdict:

@@ -383,6 +383,11 @@ class _Filler:
                     made = self._fitting(self.workshop.recipes[owner, column], op, value)
                     if made is not None:
                         wanted[column] = made
+        same = self._namesake(name, wanted, rows)
+        if same is not None:
+            if theme is not None:
+                self.marked.setdefault((theme.query, name), []).append(same)
+            return
         row = {column.name.lower(): self._value(name, column.name.lower(), wanted, theme) for column in table.columns}
         keys = [tuple(row[part.lower()] for part in key) for key in (table.primary_key, *table.unique_keys)]
         for at, key in enumerate(keys):
@@ -397,6 +402,15 @@ class _Filler:
         rows.append(row)
         if theme is not None:
             self.marked.setdefault((theme.query, name), []).append(row)
+
+    def _namesake(self, name: str, wanted: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """A row of the name that is wanted, where nothing but the name is: names of their own are seldom shared."""
+        if len(wanted) != 1:
+            return None
+        ((column, value),) = wanted.items()
+        if not self.workshop.recipes[name, column].unique:
+            return None
+        return next((row for row in rows if row[column] == value), None)
 
     def _value(self, name: str, column: str, wanted: dict[str, Any], theme: Theme | None) -> Any:
         if column in wanted:

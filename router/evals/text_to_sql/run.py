@@ -120,6 +120,7 @@ class TextToSqlReport:
             "statements_skipped": self.skipped,
             "synonyms_unused": self.unused,
             "rows_generated_for": self.generated,
+            "faults": [one.why for one in self.asked if one.code == "fault"],
             "wrong": [_wrong(one) for one in answered if not one.right],
         }
 
@@ -237,7 +238,11 @@ def ask(
     today: date,
 ) -> Asked:
     asked = Asked(question, court.classes[question.number])
-    form = plan(question.text)
+    try:
+        form = plan(question.text)
+    except Exception as fault:  # noqa: BLE001 (it must never raise: what does is told and ends no run)
+        asked.code, asked.why = "fault", f"{question.text}: {type(fault).__name__}: {fault}"
+        return asked
     if isinstance(form, str):
         asked.code = form
         return asked
