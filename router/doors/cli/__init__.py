@@ -310,11 +310,17 @@ def eval_sql(
 @eval_app.command("text-to-sql")
 def eval_text_to_sql(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Questions with gold queries, and schemas: tables.json or db/*.sql.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Questions with gold queries, and schemas: tables.json or db/*.sql.")
+    ],
     gold: Annotated[str, typer.Option(help="The dialect of the gold queries: sqlite or postgres.")] = "sqlite",
-    synonyms: Annotated[Path | None, typer.Option(metavar="DIR", help="One <db_id>.yaml a database: what a person would add.")] = None,
+    synonyms: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="One <db_id>.yaml a database: what a person would add.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=50, help="Sets of made-up rows to agree on.")] = 5,
-    confidence: Annotated[float | None, typer.Option(min=0, max=1, help="Least confidence of an answer; default: as shipped.")] = None,
+    confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Least confidence of an answer; default: as shipped.")
+    ] = None,
     now: Annotated[str | None, typer.Option(help="As of this date (YYYY-MM-DD).")] = None,
     json: Json = False,
     config: Config = None,
