@@ -627,6 +627,32 @@ class Answer:
         return body
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Something that exists for a caller. `question` hints at what it answers."""
+
+    name: str
+    description: str
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one principal could ask about, by granted names only. A refusal by policy stands in it, as it stands in an answer."""
+
+    sources: tuple[Named, ...] = ()
+    datasets: tuple[Named, ...] = ()
+    metrics: tuple[Named, ...] = ()
+    refusal: Refusal | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "sources": [{"name": one.name, "description": one.description, "question": one.question} for one in self.sources],
+            "datasets": [{"name": one.name, "description": one.description} for one in self.datasets],
+            "metrics": [{"name": one.name, "description": one.description} for one in self.metrics],
+        }
+
+
 def _table_json(rank: int, table: Table) -> dict[str, Any]:
     """Without the generated text, which holds row filters and masks."""
     return {
