@@ -25,8 +25,23 @@ from router.ask import MAX_QUESTION_CHARS, ask
 from router.ask_sql import SqlAnswer, SqlLine, ask_sql
 from router.catalog import Relation
 from router.config import Settings, find_settings, load_settings
-from router.domain import Answer, LabelChange, Link, Principal, Question, Record, Source, SqlLimits, TableGrant, Wanted
-from router.errors import Refused, UsageError
+from router.domain import (
+    Answer,
+    Grants,
+    LabelChange,
+    Link,
+    Named,
+    Offer,
+    Principal,
+    Question,
+    Record,
+    Refusal,
+    Source,
+    SqlLimits,
+    TableGrant,
+    Wanted,
+)
+from router.errors import PointsmanError, PolicyError, Refused, SourceError, UsageError
 from router.execute import Threads
 from router.identity import identify
 from router.line import Line
@@ -58,8 +73,10 @@ MODEL_FOLDER = Path(__file__).with_name("model")
 class Router:
     """Ask, index and review over one configuration. Thread-safe; closes as a context manager."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, development: bool = True) -> None:
+        """Without `development` nobody is believed while a development issuer is trusted: for doors that others can reach."""
         self.settings = settings
+        self._development = development
         self._lock = threading.RLock()
         self._verifier: tuple[Mapping[str, Any], OidcVerifier] | None = None
         self._refused = decision.RefusedTokens(_clock_us)
@@ -69,9 +86,9 @@ class Router:
         )
 
     @classmethod
-    def open(cls, config: str | Path | None = None) -> Self:
+    def open(cls, config: str | Path | None = None, *, development: bool = True) -> Self:
         """From a `pointsman.toml`: the one given, else POINTSMAN_CONFIG, else the nearest above the working folder."""
-        return cls(load_settings(find_settings(Path(config) if config is not None else None)))
+        return cls(load_settings(find_settings(Path(config) if config is not None else None)), development=development)
 
     def __enter__(self) -> Self:
         return self
@@ -128,13 +145,55 @@ class Router:
             self._token_refused(token, error)
             raise
 
-    async def ask_async(self, question: str, **options: Any) -> Answer:
-        """`ask` for servers: one call on a thread, the line itself stays synchronous."""
-        return await asyncio.to_thread(functools.partial(self.ask, question, **options))
+    async def ask_async(self, question: str, *, deadline_s: float | None = None, **options: Any) -> Answer:
+        """`ask` for servers: one call on a thread, the line itself stays synchronous. Waiting for a thread takes of the deadline."""
+        whole_s, start_s = self.settings.deadlines.ask_s if deadline_s is None else deadline_s, time.monotonic()
+
+        def run() -> Answer:
+            waited_s = time.monotonic() - start_s
+            if 0 < whole_s <= waited_s:
+                raise SourceError("deadline", "the deadline passed before there was a thread", "try again later", retryable=True)
+            left_s = whole_s - waited_s if 0 < whole_s <= MAX_DEADLINE_S else whole_s
+            return self.ask(question, deadline_s=left_s, **options)
+
+        return await asyncio.to_thread(run)
 
     def whoami(self, token: str) -> Principal:
         """The principal that a token stands for. Raises `Refused`."""
+        return self._identify(token, self.policies.current())
+
+    def sources(self, token: str) -> Offer:
+        """What the caller could ask about, by name. Raises `Refused` (identity); a refusal by policy stands in the offer."""
         policies = self.policies.current()
+        principal = self._identify(token, policies)
+        try:
+            grants = policies.grants(principal, datetime.now(UTC))
+        except Refused as error:
+            return Offer(refusal=Refusal(error.code, error.message))
+        return _build_offer(policies, grants)
+
+    def readiness(self) -> dict[str, str]:
+        """By part, `ok` or the code of what is wrong: no name, no path and no count, for a probe that anybody may send."""
+        parts: dict[str, Callable[[], object]] = {
+            "policies": self._check_policies,
+            "ledger": lambda: self.ledger.check(),  # noqa: PLW0108 (opening it may fail, too)
+            "model": lambda: self.embedder,
+            "documents": self._check_documents,
+            "tables": lambda: self.snapshots.current() if self.settings.tables else None,
+        }
+        return {name: _checked(run) for name, run in parts.items()}
+
+    def _check_policies(self) -> None:
+        """Also the grace is a warning: red at once, while the last good version still serves."""
+        self.verifier(self.policies.current())
+        if not self.policies.ready:
+            raise PolicyError("policy_broken", "the policy folder is broken", "see `pointsman policies check`")
+
+    def _check_documents(self) -> None:
+        for tenant in {source.tenant for source in self.policies.current().sources.values()}:
+            self.store.version(tenant)
+
+    def _identify(self, token: str, policies: PolicySet) -> Principal:
         try:
             return identify(token, self.verifier(policies), policies.issuers, policies.types, now_s=_clock_us() // 1_000_000)
         except Refused as error:
@@ -184,8 +243,8 @@ class Router:
 
     def _token_refused(self, token: str, error: Refused) -> None:
         """A refused token is one structured line and part of a sum a minute: there is no principal, so no decision.
-        A broken policy folder refuses everybody whatever the token: that is readiness, not a token."""
-        if error.code == "policy_invalid":
+        Policies that are broken, or trust a development issuer where none may be, refuse everybody: that is readiness."""
+        if error.code in ("policy_invalid", "development_issuer"):
             return
         issuer = _claimed_issuer(token)
         alias = next((name for name, known in self.policies.current().issuers.items() if known.iss == issuer), "unknown")
@@ -252,6 +311,10 @@ class Router:
         """The verifier of a policy version's issuers; its cached keys live on while the issuers stay the same."""
         from connectors.oidc import OidcVerifier
 
+        if not self._development and any(issuer.development for issuer in policies.issuers.values()):
+            raise Refused(
+                "development_issuer", "a development issuer is trusted at an open door, so nobody is believed", "ask the operator"
+            )
         held = self._verifier
         if held is not None and held[0] == policies.issuers:
             return held[1]
@@ -510,6 +573,30 @@ def _parse_route(route: str) -> Wanted:
     if route not in WANTED:
         raise UsageError("route_unknown", f"`{route}` is no route that can be asked for", f"choose one of {', '.join(WANTED)}")
     return cast(Wanted, route)
+
+
+def _build_offer(policies: PolicySet, grants: Grants) -> Offer:
+    sources = tuple(
+        Named(source.name, source.description, source.question)
+        for source in (policies.sources[grant.source] for grant in grants.search)
+    )
+    if policies.catalog is None or not grants.query:
+        return Offer(sources)
+    from router.sql.check import narrow
+
+    granted = narrow(policies.catalog, grants.query)
+    datasets, metrics = ([Named(one.name, one.description) for one in some] for some in (granted.datasets, granted.metrics))
+    return Offer(sources, tuple(datasets), tuple(metrics))
+
+
+def _checked(run: Callable[[], object]) -> str:
+    try:
+        run()
+    except PointsmanError as error:
+        return error.code
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with a part, the probe says that it is)
+        return type(error).__name__
+    return "ok"
 
 
 def _claimed_issuer(token: str) -> str:
