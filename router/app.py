@@ -49,6 +49,7 @@ from router.memo import Memo
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
 
 if TYPE_CHECKING:
+    from connectors.claude import Claude
     from connectors.duckdb_tables import DuckTables, LiveRows, PhysicalCopies
     from connectors.ledger import SqlLedger
     from connectors.local_models import MiniLM
@@ -100,9 +101,9 @@ class Router:
         """Write what is still summed, then let go of threads and files. Idempotent."""
         built = self.__dict__
         self._append_quietly(self._refused.drain())
-        for name in ("tables", "threads", "store", "manifest", "ledger"):
-            if name in built:
-                built.pop(name).close()
+        for name in ("tables", "threads", "claude", "store", "manifest", "ledger"):
+            if (part := built.pop(name, None)) is not None:
+                part.close()
         built.pop("line", None)
         built.pop("sql_line", None)
 
@@ -342,6 +343,11 @@ class Router:
         from connectors.local_models import load_embedder
 
         return load_embedder(MODEL_FOLDER, threads=self.settings.models.threads)
+
+    @functools.cached_property
+    def claude(self) -> Claude | None:
+        """The hosted model, where the configuration names it and its key is there. Only `router.egress` may call it."""
+        return _build_claude(self.settings)
 
     @functools.cached_property
     def manifest(self) -> SqlManifest:
@@ -609,6 +615,21 @@ def _claimed_issuer(token: str) -> str:
         return str(claims["iss"])
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
+
+
+def _build_claude(settings: Settings) -> Claude | None:
+    """None without a table in the configuration or without the key."""
+    named = settings.providers.claude
+    key = os.environ.get(named.key_env, "").strip() if named is not None else ""
+    if named is None or not key:
+        return None
+    try:
+        from connectors.claude import Claude
+    except ModuleNotFoundError:
+        raise UsageError(
+            "package_missing", "`[providers.claude]` needs the package `anthropic`", "install `pointsman[claude]`"
+        ) from None
+    return Claude(key=key, model=named.model, base_url=named.base_url, streaming=named.streaming)
 
 
 def _build_ledger(settings: Settings, state: Path) -> SqlLedger:

@@ -119,6 +119,30 @@ class DeadlineSettings(_Strict):
     rerank_share: float = Field(default=0.2, gt=0, le=1, description="what must be left for the rerank to be tried")
 
 
+class ClaudeSettings(_Strict):
+    """Anthropic's Claude. The key stands in the environment, never here."""
+
+    key_env: str = Field(
+        pattern=r"^[A-Z_][A-Z0-9_]{0,127}$",
+        description="name of the environment variable that holds the key; while it is empty the provider is not there",
+    )
+    model: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$", description="the model's name at the provider")
+    base_url: str = Field(
+        default="https://api.anthropic.com",
+        pattern=r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$",
+        description="https address of the provider or of a gateway; http on this machine only",
+    )
+    streaming: bool = Field(default=False, description="receive the answer as a stream of events")
+
+
+class ProviderSettings(_Strict):
+    """Who may be sent text, where a `disclose` permit of the policies covers it."""
+
+    claude: ClaudeSettings | None = Field(
+        default=None, description="Claude drafts a query where no tool and no reading fits; in the policies it is called `claude`"
+    )
+
+
 class ModelSettings(_Strict):
     threads: int = Field(default=1, ge=1, le=64, description="threads of the local embedder")
 
@@ -146,6 +170,10 @@ class Settings(_Strict):
     search: SearchSettings = Field(default=SearchSettings(), description="how documents are searched and ranked")
     deadlines: DeadlineSettings = Field(default=DeadlineSettings(), description="how long a question and its stages may take")
     models: ModelSettings = Field(default=ModelSettings(), description="models on this machine")
+    providers: ProviderSettings = Field(
+        default=ProviderSettings(),
+        description="models at somebody else's; nothing is sent without a `disclose` permit in the policies",
+    )
 
     def at(self, path: Path) -> Path:
         """`path` against the folder of the configuration file."""
@@ -309,7 +337,7 @@ def _type_words(field: FieldInfo) -> str:
     return " ".join([word, *_bounds(field)])
 
 
-_TYPE_WORDS: Mapping[Any, str] = {Path: "path", str: "text", int: "whole number", float: "number"}
+_TYPE_WORDS: Mapping[Any, str] = {Path: "path", str: "text", int: "whole number", float: "number", bool: "true or false"}
 
 
 def _bounds(field: FieldInfo) -> Iterator[str]:
@@ -329,6 +357,8 @@ def _default_words(field: FieldInfo) -> str:
         or _model_of(field.annotation) is not None
     ):
         return ""
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
     return f"`{field.default:g}`" if isinstance(field.default, float) else f"`{field.default}`"
 
 

@@ -46,6 +46,9 @@ from router.policy.schema import NAMESPACE
 from router.policy.tables import COLUMN_ACTIONS, build_table, column_attributes, compile_rows, grant_columns
 from router.sql.tools import Tool
 
+QUESTION_CLASS = 1
+"""Internal: the class of a question where identity.yaml says nothing else of its tenant."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 
@@ -116,6 +119,7 @@ class PolicySet:
     statements: tuple[Statement, ...] = field(repr=False)
     engine: Engine = field(repr=False)
     tools: tuple[Tool, ...] = field(default=(), repr=False)
+    question_classes: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def document_type(self) -> EntityType:
@@ -180,6 +184,10 @@ class PolicySet:
         """Whether text of this class may go to this provider for this purpose, asked for by `principal`."""
         context = {"purpose": purpose, "class": sensitivity}
         return self._authorize(principal, "disclose", [_entity("Provider", provider, {})], context)[0]
+
+    def question_class(self, tenant: str) -> int:
+        """The least class of every question of the tenant; what stands beside it can only raise it."""
+        return self.question_classes.get(tenant, QUESTION_CLASS)
 
     # --- partial --------------------------------------------------------------------------------------------------
 

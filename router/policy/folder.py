@@ -136,11 +136,20 @@ def write_version(raw: Mapping[str, bytes], version: str, state: Path) -> Path:
 # --- identity.yaml ----------------------------------------------------------------------------------------------------
 
 
-def parse_identity(raw: Mapping[str, bytes], types: Mapping[str, EntityType], faults: Faults) -> dict[str, Issuer]:
+def parse_identity(
+    raw: Mapping[str, bytes], types: Mapping[str, EntityType], faults: Faults
+) -> tuple[dict[str, Issuer], dict[str, int]]:
+    """Issuers by alias; and the class of a question by tenant, where it is said."""
     file = top(raw, "identity.yaml", faults)
-    issuers = _section(file, "issuers")
-    if file is None or issuers is None:
-        return {}
+    if file is None:
+        return {}, {}
+    file.only(("issuers", "question_class"))
+    section = file.child("issuers")
+    issuers = {} if section is None else _issuers(section, types, faults)
+    return issuers, _question_classes(file.child("question_class", required=False), issuers)
+
+
+def _issuers(issuers: Entry, types: Mapping[str, EntityType], faults: Faults) -> dict[str, Issuer]:
     parsed: dict[str, Issuer] = issuers.children(lambda alias, entry: _issuer(alias, entry, types))
     seen: dict[str, str] = {}
     for alias, issuer in parsed.items():
@@ -150,6 +159,21 @@ def parse_identity(raw: Mapping[str, bytes], types: Mapping[str, EntityType], fa
     if not parsed and not faults.items:
         issuers.fault("", "names no issuer", "add one; without an issuer nobody can ask")
     return parsed
+
+
+def _question_classes(entry: Entry | None, issuers: Mapping[str, Issuer]) -> dict[str, int]:
+    """How sensitive a tenant's questions are before anything stands beside them: what `disclose` is asked about."""
+    found: dict[str, int] = {}
+    for tenant in entry.body if entry is not None else ():
+        assert entry is not None
+        word = entry.text(tenant)
+        if word not in CLASSES:
+            entry.fault(tenant, f"gives `{tenant}` the class `{word}`", nearest(word, CLASSES))
+        elif issuers and not any(tenant in issuer.tenants for issuer in issuers.values()):
+            entry.fault(tenant, f"names `{tenant}`, a tenant that no issuer may assert", "add it to `tenants`, or take it out")
+        else:
+            found[tenant] = CLASSES.index(word)
+    return found
 
 
 def _section(file: Entry | None, key: str) -> Entry | None:

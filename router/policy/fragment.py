@@ -306,6 +306,19 @@ def providers_named(policy: Node) -> set[str]:
     return {entity["id"] for entity in _all_entities(policy) if entity["type"] == PROVIDER}
 
 
+def purposes_named(policy: Node) -> set[str]:
+    """Every purpose that a policy of disclosure compares."""
+    purpose = {".": {"left": {"Var": "context"}, "attr": "purpose"}}
+    return {
+        value["Value"]
+        for node in walk(policy["conditions"])
+        for op in ("==", "!=", *_SETS)
+        if op in node and purpose in (node[op]["left"], node[op]["right"])
+        for value in walk(node[op])
+        if isinstance(value.get("Value"), str)
+    }
+
+
 def actions_named(policy: Node) -> set[str]:
     """The actions the policy is for; empty where it is for all."""
     return {entity["id"] for entity in _entities(policy["action"])}

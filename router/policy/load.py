@@ -64,7 +64,7 @@ def inspect_folder(folder: Path) -> tuple[PolicySet | None, list[Fault]]:
 def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet | None, list[Fault]]:
     """The same for files already read, so that what is loaded is what was hashed."""
     schema, types = _schema(raw, faults)
-    issuers = parse_identity(raw, types, faults)
+    issuers, question_classes = parse_identity(raw, types, faults)
     sources = parse_sources(raw, issuers, faults)
     people = parse_people(raw, issuers, faults)
     datasets, section = parse_governance(raw, types, faults)
@@ -90,6 +90,7 @@ def inspect_files(raw: Mapping[str, bytes], faults: Faults) -> tuple[PolicySet |
         statements=tuple(statements),
         engine=build_engine(statements, schema),
         tools=tools,
+        question_classes=question_classes,
     )
     return policies, []
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from router.egress import DISCLOSED_AS
 from router.errors import Refused
 from router.filters import MAX_NODES
 from router.policy import Fault, PolicySet, Statement, fragment, inspect_folder
@@ -53,6 +54,7 @@ def check_policies(folder: Path) -> list[Finding]:
             *_misnamed_groups(policies),
             *_unknown_groups(policies),
             *_unknown_providers(policies),
+            *_unknown_purposes(policies),
             *_open_permits(policies),
             *_missing_keys(policies, folder),
             *_idle_sources(policies),
@@ -118,6 +120,19 @@ def _unknown_providers(policies: PolicySet) -> list[Finding]:
         )
         for statement in policies.statements
         for provider in sorted(fragment.providers_named(statement.body) - set(PROVIDERS))
+    ]
+
+
+def _unknown_purposes(policies: PolicySet) -> list[Finding]:
+    known = set(DISCLOSED_AS.values())
+    return [
+        _warn(
+            statement,
+            f"`{statement.policy_id}` names the purpose `{purpose}`, for which nothing is ever sent",
+            nearest(purpose, known),
+        )
+        for statement in policies.statements
+        for purpose in sorted(fragment.purposes_named(statement.body) - known)
     ]
 
 

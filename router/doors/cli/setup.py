@@ -94,6 +94,7 @@ def _checks(config: Path | None) -> Iterator[Check]:
             ("record key", _record_key),
             ("ledger", _ledger),
             ("model", _model),
+            ("providers", _providers),
             ("store", _store),
             ("sources", _sources),
             ("index", _index),
@@ -180,6 +181,17 @@ def _sources(router: Router) -> Line:
 
 def _model(router: Router) -> Line:
     return "ok", f"{router.embedder.card.id}, files in `{MODEL_FOLDER.name}` as shipped", ""
+
+
+def _providers(router: Router) -> Line:
+    """What text could be sent to, if the policies permit it."""
+    named = router.settings.providers.claude
+    if named is None:
+        return "ok", "none configured: no text leaves this machine", ""
+    if router.claude is None:
+        hint = f"set the environment variable `{named.key_env}`; until then nothing is sent"
+        return "warning", "the key of `[providers.claude]` is not there", hint
+    return "ok", f"claude: {named.model} at {named.base_url}, where a `disclose` permit covers it", ""
 
 
 def _store(router: Router) -> Line:
