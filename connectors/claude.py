@@ -1,4 +1,4 @@
-"""Claude through the `anthropic` client: one forced tool call that fills in a schema. Reached through `router/egress.py` alone.
+"""Claude through the `anthropic` client: one tool call that fills in a schema. Reached through `router/egress.py` alone.
 
 The client is kept from what it would do of itself: it reads no credential, address, header or proxy from the environment, follows
 no redirect, writes no span and no log line, and says nothing of this machine. Retries are ours, so that each is counted and all
@@ -16,7 +16,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import httpx2
@@ -26,7 +26,8 @@ from router.ports import ModelReply
 
 BASE_URL = "https://api.anthropic.com"
 TOOL = "answer"
-MAX_TOKENS = 4_096
+MAX_TOKENS = {"off": 4_096, "model": 16_384}
+"""What a model thinks counts as its answer."""
 MAX_REPLY_BYTES = 1_000_000
 ATTEMPTS = 4
 FIRST_PAUSE_S = 0.5
@@ -41,7 +42,7 @@ _HEADERS = frozenset(
 _CODES: Mapping[str, tuple[str, str, bool]] = {
     "model_unauthorised": ("the model's provider does not accept the key", "check the key that `key_env` names", False),
     "model_unknown": ("the provider knows no such model or address", "check `model` and `base_url`", False),
-    "model_rejected": ("the provider does not accept the request", "check `model` and `base_url`", False),
+    "model_rejected": ("the provider does not accept the request", "check `model`, `thinking` and `base_url`", False),
     "model_rate_limited": ("the provider limits how often it is called", "ask later", True),
     "model_overloaded": ("the provider is overloaded", "ask later", True),
     "model_failed": ("the provider failed", "ask later", True),
@@ -65,13 +66,20 @@ for _name in ("anthropic", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.ERROR)  # at DEBUG the client would write whole requests
 
 
+Thinking = Literal["off", "model"]
+"""`off` forces the call, which the provider does not take of a model that thinks; `model` leaves thinking and call to the model."""
+
+
 class Claude:
     """Implements `router.ports.HostedModel`. Thread-safe; connections are kept between calls."""
 
     provider = "claude"
 
-    def __init__(self, *, key: str, model: str, base_url: str = BASE_URL, streaming: bool = False) -> None:
-        self._key, self._model, self._base_url, self._streaming = key, model, base_url, streaming
+    def __init__(
+        self, *, key: str, model: str, base_url: str = BASE_URL, streaming: bool = False, thinking: Thinking = "off"
+    ) -> None:
+        self._key, self._model, self._base_url = key, model, base_url
+        self._streaming, self._thinking = streaming, thinking
         self._transport = httpx2.HTTPTransport(trust_env=False)
 
     def close(self) -> None:
@@ -103,14 +111,18 @@ class Claude:
         raise _error("model_late")
 
     def _request(self, system: str, prompt: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return {
+        tool = {"name": TOOL, "description": "the answer, in exactly one of its keys", "input_schema": dict(schema)}
+        forced = {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True}
+        asked: dict[str, Any] = {
             "model": self._model,
-            "max_tokens": MAX_TOKENS,
+            "max_tokens": MAX_TOKENS[self._thinking],
             "system": system,
             "messages": [{"role": "user", "content": prompt}],
-            "tools": [{"name": TOOL, "description": "the answer, in exactly one of its keys", "input_schema": dict(schema)}],
-            "tool_choice": {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
+            "tools": [tool],
         }
+        if self._thinking == "off":
+            return asked | {"thinking": {"type": "disabled"}, "tool_choice": forced}
+        return asked | {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
 
     def _attempt(self, wire: _Wire, request: dict[str, Any], until: float) -> ModelReply:
         left_s = until - time.monotonic()
@@ -178,7 +190,7 @@ def _streamed(client: anthropic.Anthropic, request: dict[str, Any]) -> Any:
 
 
 def _read(message: Any) -> ModelReply:
-    """The input of the one forced call; anything else is a code."""
+    """The input of the one call; words and thoughts beside it are passed over, anything else is a code."""
     if not isinstance(message, dict):
         raise _error("model_reply_invalid")
     reason = message.get("stop_reason")

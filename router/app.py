@@ -629,7 +629,7 @@ def _build_claude(settings: Settings) -> Claude | None:
         raise UsageError(
             "package_missing", "`[providers.claude]` needs the package `anthropic`", "install `pointsman[claude]`"
         ) from None
-    return Claude(key=key, model=named.model, base_url=named.base_url, streaming=named.streaming)
+    return Claude(key=key, model=named.model, base_url=named.base_url, streaming=named.streaming, thinking=named.thinking)
 
 
 def _build_ledger(settings: Settings, state: Path) -> SqlLedger:

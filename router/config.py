@@ -133,6 +133,10 @@ class ClaudeSettings(_Strict):
         description="https address of the provider or of a gateway; http on this machine only",
     )
     streaming: bool = Field(default=False, description="receive the answer as a stream of events")
+    thinking: Literal["off", "model"] = Field(
+        default="off",
+        description="`off` asks for the answer at once; `model` leaves it to the model, for those that cannot do without thinking",
+    )
 
 
 class ProviderSettings(_Strict):

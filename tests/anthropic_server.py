@@ -141,8 +141,9 @@ def _events(blocks: Any, stop: str, *, cut: bool = False) -> bytes:
                 piece = {"type": "input_json_delta", "partial_json": whole[start : start + 7]}
                 parts.append(event("content_block_delta", index=at, delta=piece))
         else:
-            parts.append(event("content_block_start", index=at, content_block={"type": "text", "text": ""}))
-            parts.append(event("content_block_delta", index=at, delta={"type": "text_delta", "text": block["text"]}))
+            kind = block["type"]
+            parts.append(event("content_block_start", index=at, content_block={"type": kind, kind: ""}))
+            parts.append(event("content_block_delta", index=at, delta={"type": f"{kind}_delta", kind: block[kind]}))
         parts.append(event("content_block_stop", index=at))
     if not cut:
         parts.append(event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": 10}))

@@ -63,10 +63,24 @@ def test_a_forced_call_of_one_tool(model, server):
     assert request.path == "/v1/messages"
     assert sizes == [request.size]
     assert request.body["tools"][0]["input_schema"] == SCHEMA
+    assert request.body["thinking"] == {"type": "disabled"}
     assert request.body["tool_choice"] == {"type": "tool", "name": "answer", "disable_parallel_tool_use": True}
     assert request.body["messages"] == [{"role": "user", "content": CANARY}]
     assert request.body["system"] == "system"
     assert request.headers["authorization"] == "Bearer sk-CANARY-KEY"
+
+
+def test_a_model_that_thinks_is_not_forced(server):
+    thought = {"type": "thinking", "thinking": "PROVIDER-WORDS", "signature": "x"}
+    call = {"type": "tool_use", "id": "t", "name": "answer", "input": {"cannot": "x"}}
+    for streaming in (False, True):
+        model = Claude(key="k", model="m", base_url=server.url, streaming=streaming, thinking="model")
+        server.says(fake.content([thought, {"type": "text", "text": "so"}, call], stop="tool_use"))
+        assert ask(model).value == {"cannot": "x"}
+        (request,) = server.received
+        assert "thinking" not in request.body
+        assert request.body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+        model.close()
 
 
 def test_environment_is_ignored(model, server, monkeypatch):
