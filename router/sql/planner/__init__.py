@@ -43,13 +43,13 @@ def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     from router.sql.compile import lower_form
     from router.sql.planner.automaton import read_pieces
     from router.sql.planner.draft import Stop
-    from router.sql.planner.segment import segment
+    from router.sql.planner.segment import segment, spread
     from router.sql.planner.shape import shape_form
     from router.sql.planner.tokens import tokenise
 
     if len(text) > MOST_CHARS:
         return Abstention("planner_too_long", (), (), (), f"the question is longer than {MOST_CHARS} characters")
-    tokens = tokenise(text)
+    tokens = spread(tokenise(text[: MOST_CHARS + 1]), index)
     if not tokens or len(tokens) > MOST_TOKENS:
         return Abstention("planner_nothing_asked", (), (), (), "there is no question, or too much of it")
     pieces = segment(tokens, index, today)

@@ -29,6 +29,11 @@ _NEGATED: dict[Op, Op] = {
     "<=": ">",
 }
 _RELATIVE = frozenset("who which where whose that what when".split())
+_NO_NOUN = frozenset(
+    {"", "ask", "each", "of", "count", "distinct", "comma", "and", "sup:desc", "sup:asc", "top", "no", "sortverb", "by"}
+)
+"""After these a participle describes the noun that follows it ("imported samples") and is a condition, not a relation."""
+
 MOST_ROWS = 10_000
 
 
@@ -49,7 +54,7 @@ class _Reader:
         self.mode: Mode = "select"
         self.aggs: list[Aggregate] = []
         self.untied: list[Slot] = []
-        self.negated = self.none = self.joined = self.both = self.of = self.which = False
+        self.negated = self.none = self.sorting = self.never = self.joined = self.both = self.of = self.which = False
         self.which_at = -9
         self.last_ds: str | None = None
         self.pending: Slot | None = None
@@ -113,6 +118,15 @@ class _Reader:
         if words.startswith("who") and not self.selected():
             self.draft.penalty = max(self.draft.penalty, 0.1)
 
+    def on_sortverb(self, _piece: Piece, _: str) -> None:
+        self.settle()
+        if self.kind() == "name" and self.draft.shows and not self.draft.sorts:
+            self.mode = "order"
+            return self.order_list("")
+        self.mode = "select"
+        self.sorting = True
+        return None
+
     def on_fill(self, piece: Piece, _: str) -> None:
         """Only the possessive comes here; it is looked at from the noun before it."""
 
@@ -155,7 +169,11 @@ class _Reader:
             self.of = True
 
     def on_by(self, piece: Piece, _: str) -> None:
-        if self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.draft.head:
+        if self.sorting and self.selected():
+            self.sorting = False
+            self.mode = "order"
+            self.order_list("")
+        elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.draft.head:
             self.mode = "order"
             self.order_list("desc")
         elif self.draft.asks and self.pieces[self.at - 2].kind != "verb" and self.kind() in ("name", "grain"):
@@ -164,6 +182,11 @@ class _Reader:
             self.mode = "where"
 
     def on_verb(self, piece: Piece, _: str) -> None:
+        before = self.pieces[self.at - 2].kind if self.at > 1 else ""
+        if self.kind() == "name" and piece.words.lower().endswith(("ed", "en", "ing")) and before in _NO_NOUN:
+            raise self.stop(
+                "planner_unknown", piece.words, f"`{piece.words}` says of what kind, and which kind that is is not known"
+            )
         self.draft.verbs += 1
         self.draft.explained.append(Explained(piece.words, "relation"))
         if self.selected():
@@ -175,6 +198,8 @@ class _Reader:
         words = piece.words.lower()
         if words not in ("and", "as well", "but", "while", "and then", "and also", "and the"):
             self.mode = "where"
+        if self.mode == "where" and not self.draft.conds and not self.draft.relations and self.draft.asks and words == "and":
+            self.mode = "select"
         if self.mode == "where" and self.kind() == "name" and self.draft.shows and not self.condition_follows(1):
             name = self.peek()
             if name is not None and self.as_dataset(name) is None:
@@ -200,6 +225,7 @@ class _Reader:
         self.negated = not self.negated
         if self.negated is False:
             raise self.stop("planner_negation", piece.words, "a negation of a negation is not understood")
+        self.never = self.kind() == "verb"
         if self.selected():
             self.mode = "where"
 
@@ -287,11 +313,11 @@ class _Reader:
         if dataset is not None:
             step = 1 if self.kind() == "fill" else 0
             ahead = self.peek(step)
-            if ahead is not None and ahead.kind == "name" and self.has_field(ahead.meaning, dataset):
-                if (self.as_dataset(ahead) is None or step) and not self.participle(step):
-                    self.at += step
-                    self.mention(dataset, piece)
-                    return dataset, self.named(self.take(), tie=dataset)
+            own = ahead is not None and ahead.kind == "name" and self.has_field(ahead.meaning, dataset)
+            if own and (step or self.as_dataset(cast(Piece, ahead)) is None) and not self.participle(step):
+                self.at += step
+                self.mention(dataset, piece)
+                return dataset, self.named(self.take(), tie=dataset)
             self.at += step
             is_field = piece.meaning is not None and bool(piece.meaning.fields)
             if not (is_field and (self.field_like(piece) or (piece.meaning and piece.meaning.datasets[dataset] < 1))):
@@ -470,7 +496,6 @@ class _Reader:
         else:
             self.draft.asks.append(ask)
             self.agg_done = True
-            self.untied = []
 
     def counted(self, piece: Piece, distinct: bool) -> Ask:
         dataset, slot = self.noun(piece)
@@ -632,7 +657,7 @@ class _Reader:
         if self.joined:
             cond.joined, self.joined = True, False
         if self.negated:
-            cond.negated, self.negated = True, False
+            cond.negated, cond.never, self.negated = True, self.never, False
         self.draft.conds.append(cond)
 
     def values(self, slot: Slot | None) -> None:
@@ -664,6 +689,7 @@ class _Reader:
             words=" ".join(([slot.words] if slot else []) + [one.words for one in taken]),
         )
         for one in taken:
+            cond.derived |= one.derived
             literal = one.number if one.kind == "number" and one.number is not None else (one.literal or one.words)
             cond.literals.append((literal, one.words))
             cond.stored.append(one.stored)
@@ -720,6 +746,9 @@ class _Reader:
         if kind.startswith("sup:") or kind in ("superlative", "common:desc", "common:asc", "top"):
             self.top = int(piece.number or 0)
             return None
+        if kind in ("ormore", "orless") and self.kind(1) == "name":
+            self.mode = "where"
+            return self.how_many(piece, ">=" if self.take().kind == "ormore" else "<=")
         if kind == "name" and self.mode == "where":
             self.at -= 1
             return self.compared(piece, "=")
@@ -729,7 +758,24 @@ class _Reader:
         slot, self.pending = self.pending, None
         if self.selected():
             self.mode = "where"
-        self.add(Cond("=", slot, period=piece.period, words=piece.words, at=piece.at))
+        cond = Cond("=", slot, period=piece.period, words=piece.words, at=piece.at)
+        if piece.number is not None:
+            cond.years = [int(piece.number)]
+            joint = ""
+            while (
+                self.kind() in ("or", "and", "comma")
+                and self.kind(1) == "period"
+                and cast(Piece, self.peek(1)).number is not None
+            ):
+                joint = self.take().kind
+                more = self.take()
+                cond.years.append(int(cast(int, more.number)))
+                cond.words = f"{cond.words} {more.words}"
+            both, self.both = self.both, False
+            cond.all_of = both or (len(cond.years) > 1 and joint == "and")
+            if both and len(cond.years) < 2:
+                raise self.stop("planner_both", piece.words, "`both` is followed by one value only")
+        self.add(cond)
 
     def on_cmp(self, piece: Piece, arg: str) -> None:
         self.compared(piece, cast(Compared, arg))
@@ -793,7 +839,7 @@ class _Reader:
         if not isinstance(number.number, int):
             raise self.stop("planner_number", number.words, f"`{number.words}` is no number of rows")
         negated, self.negated = self.negated, False
-        self.draft.relations.append(Relation(dataset, number.at, (op, number.number), negated, words=words))
+        self.draft.relations.append(Relation(dataset, number.at, (op, number.number), negated=negated, words=words))
         return None
 
     def against(self, slot: Slot | None, op: Compared) -> None:
@@ -858,7 +904,12 @@ class _Reader:
             raise self.stop("planner_number", piece.words, f"`{piece.words}` needs two numbers")
         self.at += 3
         if slot is None and self.kind() == "name":
-            _, slot = self.noun(self.take())
+            name = self.take()
+            dataset, slot = self.noun(name)
+            if slot is None and isinstance(low.number, int) and isinstance(high.number, int):
+                words = f"between {low.words} and {high.words} {name.words}"
+                self.draft.relations.append(Relation(dataset, piece.at, (">=", low.number), high.number, words=words))
+                return
         if slot is None:
             raise self.stop("planner_number", piece.words, "what is between the two numbers is not said")
         words = f"{slot.words} between {low.words} and {high.words}"
@@ -873,7 +924,7 @@ class _Reader:
         if said is None or said.kind not in ("quoted", "value", "number"):
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` is not followed by a text")
         self.take()
-        if slot is None and self.kind() == "in":
+        if self.kind() == "in" and (slot is None or self.kind(1) in ("his", "name")):
             self.take()
             self.skip("his")
             if self.kind() == "name":
@@ -922,7 +973,7 @@ class _Reader:
             name = self.take()
             dataset, slot = self.noun(name)
             self.draft.groups.append(Group(slot=slot, dataset=dataset if slot is None else None, words=name.words))
-            if slot is None and self.mode == "select" and not self.draft.asks:
+            if slot is None and self.untied:
                 self.tie_recent(dataset)
             if (
                 self.kind() == "and"
@@ -956,6 +1007,8 @@ class _Reader:
             if self.kind() in ("asc", "desc"):
                 direction = self.take().kind
                 self.skip("of", "by", "his")
+            if self.kind().startswith("sup:"):
+                direction = self.take().kind[4:]
             before = len(self.draft.sorts)
             if self.kind() == "count" or self.kind().startswith("agg:"):
                 self.step(self.take())
@@ -975,6 +1028,8 @@ class _Reader:
                 self.draft.sorts[-1].descending = self.take().kind in ("desc", "agesdesc")
             else:
                 self.draft.sorts[-1].descending = direction == "desc"
+                if direction and self.kind() == "top" and self.kind(1) != "number":
+                    self.take()
             if self.kind() in ("and", "comma") and self.kind(1) in ("name", "count") and not self.condition_follows(2):
                 self.take()
                 continue
@@ -1157,8 +1212,7 @@ class _Reader:
         if name is not None and name.kind == "name":
             dataset = self.as_dataset(name)
             if dataset is not None:
-                slot.near = dataset
-                slot.tie = dataset
+                slot.near = slot.tie = dataset
             elif self.has_wanted(name, wanted) or (name.meaning is not None and name.meaning.fields and self.mode != "select"):
                 self.take()
                 _, real = self.noun(name)

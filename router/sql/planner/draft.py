@@ -45,6 +45,7 @@ class Ask:
     metric: str | None = None
     words: str = ""
     distinct: bool = False
+    pointer: FieldKey | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -69,8 +70,11 @@ class Cond:
     literals: list[Literal_] = field(default_factory=list)
     stored: list[dict[FieldKey, str] | None] = field(default_factory=list)
     period: Period | None = None
+    years: list[int] = field(default_factory=list)
+    derived: bool = False
     against: Aggregate | None = None
     negated: bool = False
+    never: bool = False
     joined: bool = False
     all_of: bool = False
     near: str | None = None
@@ -85,6 +89,7 @@ class Relation:
     dataset: str
     at: int
     count: tuple[Compared, int] | None = None
+    upper: int | None = None
     negated: bool = False
     most: bool | None = None
     words: str = ""

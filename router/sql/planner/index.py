@@ -223,7 +223,7 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
     kind = one.datatype
     time = kind in _TIMES or (one.is_time and kind != "Time" and kind not in _NUMBERS)
     last = words[-1] if words else ""
-    year = kind in ("Integer", "Decimal", None) and (last in ("year", "yr") or words[:1] == ("year",))
+    year = kind in ("Integer", "Decimal", "Float", "String", None) and (last in ("year", "yr") or words[:1] == ("year",))
     index.info[dataset.name, one.name] = FieldInfo(
         dataset.name, one.name, words, kind, kind in _NUMBERS, time, key or last == "id", year
     )
@@ -240,7 +240,12 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
             _part(index, each[1:], dataset.name, one.name, 0.6)
             if len(each) > 2:
                 _part(index, each[-1:], dataset.name, one.name, 0.5)
-            _part(index, (each[-1], "of", *each[:-1]), dataset.name, one.name, 0.85)
+            if each[:-1] not in prefixes:
+                _part(index, (each[-1], "of", *each[:-1]), dataset.name, one.name, 0.85)
+            if each[0] in ("number", "count", "total", "amount", "quantity"):
+                _bind(index, (each[0], "of", *each[1:]), dataset.name, one.name, 1.0)
+            if each[-1] in ("number", "count", "total", "amount", "quantity") and len(each) == 2:
+                _bind(index, (each[-1], "of", each[0]), dataset.name, one.name, 0.9)
 
 
 def _bind(index: Index, words: tuple[str, ...], dataset: str, name: str, weight: float) -> None:

@@ -43,10 +43,11 @@ def resolve(draft: Draft, index: Index) -> dict[Item, Choice]:
     items = _items(draft)
     needed = frozenset(_needed(draft))
     known = set(draft.mentioned)
+    soft = known | _implied(items, index)
     first = frozenset(needed)
     states = [_State(0.0, (), first)]
     for item in items:
-        choices = _choices(item, draft, index, known)
+        choices = _choices(item, draft, index, known, soft)
         if not choices:
             words = item.words
             raise Stop("planner_unbound", (words,), f"`{words}` fits no field here")
@@ -60,6 +61,14 @@ def resolve(draft: Draft, index: Index) -> dict[Item, Choice]:
             break
         _refuse_rival(items, best[1], other, index)
     return dict(zip(items, best[1].picks, strict=True))
+
+
+def _implied(items: list[Item], index: Index) -> set[str]:
+    """Datasets that need no mention: the only one there is, and the only one that has a field which is named in full."""
+    if len(index.declared) == 1:
+        return set(index.declared)
+    named = [item.meaning for item in items if isinstance(item, Slot) and item.meaning is not None]
+    return {next(iter(meaning.fields)) for meaning in named if len(meaning.fields) == 1}
 
 
 def _extend(states: list[_State], choices: list[Choice]) -> list[_State]:
@@ -98,7 +107,7 @@ def _needed(draft: Draft) -> list[str]:
     return [*draft.mentioned]
 
 
-def _choices(item: Item, draft: Draft, index: Index, known: set[str]) -> list[Choice]:
+def _choices(item: Item, draft: Draft, index: Index, known: set[str], soft: set[str]) -> list[Choice]:
     if isinstance(item, Cond):
         return _value_choices(item, known)
     if item.wanted:
@@ -115,7 +124,7 @@ def _choices(item: Item, draft: Draft, index: Index, known: set[str]) -> list[Ch
         best = max(found.values())
         found = {key: weight for key, weight in found.items() if weight >= best - 0.3}
     else:
-        for dataset in known:
+        for dataset in soft:
             for table in (meaning.partial, meaning.fields):
                 for name, weight in table.get(dataset, {}).items():
                     found[dataset, name] = max(weight, found.get((dataset, name), 0.0))
@@ -153,12 +162,19 @@ def _value_choices(cond: Cond, known: set[str]) -> list[Choice]:
     for stored in cond.stored:
         keys = set(stored or ())
         shared = keys if shared is None else shared & keys
-    weight = 0.9 if len(cond.literals[0][1].split()) == 1 and cond.literals[0][1].islower() else 0.95
+    weight = 0.75 if cond.derived else 0.9 if len(cond.literals[0][1].split()) == 1 and cond.literals[0][1].islower() else 0.95
     return [Choice(key, weight, _gain(key[0], cond.near, known)) for key in sorted(shared or ())]
 
 
 def _adjective_choices(slot: Slot, draft: Draft, index: Index, known: set[str]) -> list[Choice]:
     datasets = [slot.tie] if slot.tie else sorted(known) or sorted(_shown_owners(draft))
+    found = _adjectives(slot, datasets, index, known)
+    if not found and slot.tie:
+        found = _adjectives(slot, [name for name in index.to_one(slot.tie) if name != slot.tie], index, known)
+    return found
+
+
+def _adjectives(slot: Slot, datasets: list[str], index: Index, known: set[str]) -> list[Choice]:
     found: list[Choice] = []
     for dataset in datasets:
         for rank, (words, descending) in enumerate(slot.wanted):

@@ -34,16 +34,17 @@ class Piece:
     number: Number | None = None
     period: Period | None = None
     literal: str = ""
+    derived: bool = False
 
 
 _AT_START = frozenset(
-    "name state list report select identify get see record number numbers provide show display find search".split()
+    "name state list report select identify get see sort order rank record number numbers provide show display find search".split()
 )
 _SINGLE = frozenset({"with", "is", "of", "in", "and", "or", "by", "his"})
 
 
 def segment(tokens: Sequence[Token], index: Index, today: date) -> list[Piece]:
-    """The pieces in order."""
+    """The pieces in order. `tokens` are those of `spread`."""
     count = len(tokens)
     best: list[float] = [0.0] * (count + 1)
     chosen: list[Piece | None] = [None] * count
@@ -62,6 +63,25 @@ def segment(tokens: Sequence[Token], index: Index, today: date) -> list[Piece]:
         pieces.append(found)
         at += found.length
     return pieces
+
+
+def spread(tokens: Sequence[Token], index: Index) -> Sequence[Token]:
+    """ "First and last names" says two names: the shared noun is put where it is meant."""
+    out: list[Token] = []
+    for at, token in enumerate(tokens):
+        out.append(token)
+        if token.kind != "word" or (token.lemma,) in index.phrases:
+            continue
+        for step in (1, 2, 3):
+            if at + step + 2 > len(tokens):
+                break
+            if tokens[at + step].low not in ("and", "or", ","):
+                break
+            other, noun = tokens[at + step + 1], tokens[at + step + 2] if at + step + 2 < len(tokens) else None
+            if noun is not None and (token.lemma, noun.lemma) in index.phrases and (other.lemma, noun.lemma) in index.phrases:
+                out.append(noun)
+                break
+    return out
 
 
 def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator[tuple[float, Piece]]:
@@ -88,6 +108,7 @@ def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator
         yield 0.65, Piece("unit", at, 1, token.text)
     if token.lemma in GRAINS:
         yield 0.64, Piece("grain", at, 1, token.text, literal=GRAINS[token.lemma])
+    yield from _derived(token, at, index)
     yield UNKNOWN, Piece("unknown", at, 1, token.text)
 
 
@@ -99,6 +120,25 @@ def _quoted(token: Token, at: int, index: Index) -> Piece:
 
 def _year_of(period: Period) -> int | None:
     return period.years[0] if period.bare and period.years else None
+
+
+_ENDINGS = (
+    ("ies", "y"), ("s", ""), ("ese", "e"), ("ese", "a"), ("ese", ""), ("ian", "y"), ("ian", "ia"), ("ian", ""), ("ean", "e"), ("an", "a"),
+    ("an", ""), ("n", ""),
+)  # fmt: skip
+
+
+def _derived(token: Token, at: int, index: Index) -> Iterator[tuple[float, Piece]]:
+    """A stored value in another form, where the word is nothing else: "republics", "African"."""
+    low = token.low
+    if token.kind != "word" or len(low) < 5 or (token.lemma,) in index.phrases or (low,) in index.values:
+        return
+    for ending, instead in _ENDINGS:
+        if low.endswith(ending):
+            stored = index.values.get((low[: -len(ending)] + instead,))
+            if stored is not None:
+                yield 0.5, Piece("value", at, 1, token.text, stored=stored, derived=True)
+                return
 
 
 def _operators(tokens: Sequence[Token], at: int) -> Iterator[tuple[float, Piece]]:

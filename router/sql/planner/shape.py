@@ -8,7 +8,7 @@ INVARIANT: whatever is bound ends up in the form (tests/sql/planner/test_plan_in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import cast
 
@@ -37,6 +37,7 @@ from router.sql.form import (
 )
 from router.sql.planner.dates import Period
 from router.sql.planner.draft import Ask, Cond, Draft, Relation, Slot, Stop
+from router.sql.planner.draft import Having as Wanted
 from router.sql.planner.index import FieldKey, Index
 from router.sql.planner.resolve import Choice, Item, resolve
 
@@ -80,6 +81,7 @@ class _Shape:
     time: TimeRange | None = None
     notes: list[str] = field(default_factory=list)
     penalty: float = 0.0
+    labelled: bool = False
     used: set[str] = field(default_factory=set)
 
 
@@ -89,7 +91,9 @@ def shape_form(draft: Draft, index: Index) -> Form:
     chosen = resolve(draft, index)
     shape = _Shape(draft, index, chosen)
     _labels(shape)
+    _count_groups(shape)
     shape.base = _base(shape)
+    _count_pointers(shape)
     measures, by, show, order, having = _selected(shape)
     _conditions(shape)
     _relations(shape)
@@ -135,6 +139,7 @@ def _labels(shape: _Shape) -> None:
     if not names:
         raise Stop("planner_no_label", (head,), f"what of `{head}` is to be shown is not said")
     shape.penalty += 0.0 if dataset.label else 0.12 if index.labels[head] else 0.2
+    shape.labelled = True
     for name in dict.fromkeys(names):
         slot = Slot(head, None, 0, tie=head)
         draft.shows.append(slot)
@@ -217,6 +222,44 @@ def _metric_home(shape: _Shape) -> str:
     return str(fits[0])
 
 
+def _count_groups(shape: _Shape) -> None:
+    """ "Cities with more than one employee": a number of the very rows whose field is shown speaks of groups of them."""
+    draft = shape.draft
+    owners = {_key(shape, slot)[0] for slot in draft.shows}
+    if len(owners) != 1 or draft.asks or any(sort.slot is not None for sort in draft.sorts):
+        return
+    owner = owners.pop()
+    for relation in [one for one in draft.relations if one.count is not None and one.dataset == owner and not one.negated]:
+        keys = _key_fields(shape.index, owner)
+        shown = {_key(shape, slot)[1] for slot in draft.shows}
+        if shown & set(keys) or relation.count is None or relation.upper is not None or draft.head == owner:
+            continue
+        draft.relations.remove(relation)
+        op, number = relation.count
+        draft.having.append(Wanted(Ask("count", dataset=owner, words=relation.words), op, number, relation.words))
+
+
+def _count_pointers(shape: _Shape) -> None:
+    """ "Languages by number of countries", where each language row has one country: the countries that are pointed at are counted."""
+    index, draft = shape.index, shape.draft
+    owners = {_key(shape, slot)[0] for slot in draft.shows} | {_key(shape, g.slot)[0] for g in draft.groups if g.slot is not None}
+    owners |= {group.dataset for group in draft.groups if group.dataset}
+    if len(owners) != 1 or shape.base in owners:
+        return
+    owner = owners.pop()
+    counts = [ask for ask in _asks(shape) if ask.dataset == shape.base]
+    if owner in index.to_one(shape.base) or index.to_one(owner).get(shape.base) != (1, 1) or len(counts) != len(_asks(shape)):
+        return
+    keys = _key_fields(index, shape.base)
+    pointer = index.pointing(owner, (shape.base, keys[0])) if len(keys) == 1 else None
+    if pointer is None:
+        return
+    for ask in counts:
+        ask.pointer = (owner, pointer)
+    shape.used.add(shape.base)
+    shape.base = owner
+
+
 # --- what is selected -----------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +268,9 @@ def _selected(
 ) -> tuple[tuple[Measure, ...], tuple[Dim, ...], tuple[Ref, ...], tuple[Order, ...], tuple[Having, ...]]:
     draft = shape.draft
     _count_orders(shape)
-    measures = tuple(dict.fromkeys(_measure(shape, ask) for ask in draft.asks))
+    measures = tuple(
+        dict.fromkeys(_measure(shape, ask) for ask in (*draft.asks, *(sort.ask for sort in draft.sorts if sort.ask is not None)))
+    )
     having = tuple(Having(_measure(shape, one.ask), one.op, Value(one.value, str(one.value), "question")) for one in draft.having)
     ranked = [sort.ask for sort in draft.sorts if sort.ask is not None]
     grouped = bool(measures or having or ranked or any(group.grain for group in draft.groups))
@@ -252,6 +297,8 @@ def _selected(
             owner = draft.head or shape.base
             show = tuple(dict.fromkeys((*show, *(Ref(owner, one.name) for one in shape.index.declared[owner].fields))))
             shape.used.add(owner)
+        if shape.labelled:
+            show = tuple(dict.fromkeys((*show, *(Ref(*_key(shape, sort.slot)) for sort in draft.sorts if sort.slot is not None))))
         for group in draft.groups:
             _each_row(shape, group.dataset, group.slot)
     order = tuple(_order(shape, by, show, sort_at) for sort_at in range(len(draft.sorts)))
@@ -307,6 +354,8 @@ def _follow(shape: _Shape, dataset: str) -> None:
 def _measure(shape: _Shape, ask: Ask) -> Measure:
     if ask.metric is not None:
         return Named(ask.metric)
+    if ask.pointer is not None:
+        return Aggregated("count_distinct", Ref(*ask.pointer))
     if ask.slot is None:
         shape.used.add(ask.dataset or "")
         return Aggregated("count", Ref(ask.dataset or "", STAR))
@@ -409,11 +458,13 @@ def _order(shape: _Shape, by: tuple[Dim, ...], show: tuple[Ref, ...], at: int) -
         raise Stop("planner_extreme_of_text", (sort.words,), f"which end of `{info.name}` is meant is not certain")
     ref = Ref(*choice.key)
     if by:
-        if By(ref) in by:
-            return Order(By(ref), descending)
+        shape.used.add(choice.key[0])
+        for dim in (By(ref), By(Ref(*_nearest(shape, choice.key)))):
+            if dim in by:
+                return Order(dim, descending)
         raise Stop("planner_order", (sort.words,), f"groups are not ordered by `{info.name}`")
     if choice.key[0] != shape.base:
-        if sort.superlative:
+        if sort.superlative and sort.slot.near != shape.base:
             raise Stop("planner_nested", (sort.words,), f"the extreme of `{choice.key[0]}` is not understood as a condition")
         _ref(shape, choice.key)
     shape.used.add(choice.key[0])
@@ -456,10 +507,21 @@ def _place(shape: _Shape, cond: Cond, owner: str, pred: _Placed) -> None:
             _follow(shape, owner)
         if cond.all_of:
             raise Stop("planner_both", (cond.words,), f"one `{shape.base}` cannot be both: is one of the two meant?")
-        if cond.period is not None and shape.time is None and not cond.joined and (span := _time_range(cond.period, pred)):
+        if (
+            cond.period is not None
+            and shape.time is None
+            and not cond.joined
+            and len(cond.years) < 2
+            and (span := _time_range(cond.period, pred))
+        ):
             shape.time = span
             return
         shape.where.append(pred)
+        return
+    if cond.never and isinstance(pred, Compare) and pred.op in ("<>", "not_in"):
+        _known_subject(shape, cond.words)
+        shape.several.append(Exists(owner, (replace(pred, op="=" if pred.op == "<>" else "in"),), negated=True))
+        shape.penalty += _PER_EXISTS
         return
     if cond.negated:
         raise Stop("planner_negation", (cond.words,), f"`{cond.words}` negated may mean none or not only")
@@ -545,6 +607,8 @@ def _period(shape: _Shape, cond: Cond) -> tuple[str, _Placed]:
         key = _period_key(shape, cond)
     info, ref = shape.index.info[key], Ref(*key)
     shape.used.add(key[0])
+    if len(cond.years) > 1:
+        return _years(shape, cond, key)
     if info.time:
         if cond.negated:
             raise Stop("planner_negation", (cond.words,), "a negated period is not understood")
@@ -558,7 +622,7 @@ def _period(shape: _Shape, cond: Cond) -> tuple[str, _Placed]:
     if years is None or not (info.numeric or info.datatype in (None, "String")) or (not info.year and cond.slot is None):
         raise Stop("planner_no_time", (cond.words,), f"`{info.name}` is not a time")
     low, high = years
-    if info.datatype == "String" and not period.bare:
+    if info.datatype == "String" and not (period.bare or info.year):
         raise Stop("planner_no_time", (cond.words,), f"`{info.name}` is text, not a time")
 
     def value(year: int) -> Value:
@@ -582,6 +646,21 @@ def _period(shape: _Shape, cond: Cond) -> tuple[str, _Placed]:
             raise Stop("planner_negation", (cond.words,), "a negated period is not understood")
         pred = Compare(ref, "<>", pred.values)
     return key[0], pred
+
+
+def _years(shape: _Shape, cond: Cond, key: FieldKey) -> tuple[str, _Placed]:
+    """Several years: a list of them, or one range where they follow each other."""
+    info, ref, years = shape.index.info[key], Ref(*key), sorted(set(cond.years))
+    if info.time:
+        if cond.all_of or cond.negated or years[-1] - years[0] != len(years) - 1:
+            raise Stop("planner_or", (cond.words,), "several years that do not follow each other are not understood")
+        start, end = date(years[0], 1, 1), date(years[-1] + 1, 1, 1)
+        first, last = (Value(day, cond.words, "question") for day in (start, end))
+        return key[0], _Both((Compare(ref, ">=", (first,)), Compare(ref, "<", (last,))))
+    if not info.year and cond.slot is None:
+        raise Stop("planner_no_time", (cond.words,), f"`{info.name}` is not a time")
+    values = tuple(Value(str(year) if info.datatype == "String" else year, str(year), "question") for year in cond.years)
+    return key[0], Compare(ref, "not_in" if cond.negated else "in", values)
 
 
 def _period_key(shape: _Shape, cond: Cond) -> FieldKey:
@@ -624,10 +703,17 @@ def _relations(shape: _Shape) -> None:
     for name, relation in by_name.items():
         if name == shape.base:
             _own(shape, relation)
-        elif relation.plain and (name in shape.joined or name in shape.inside or name in shape.used):
+        elif relation.plain and (name in shape.joined or name in shape.inside or name in shape.used or _pointed_at(shape, name)):
             shape.used.add(name)
         else:
             _related(shape, relation)
+
+
+def _pointed_at(shape: _Shape, name: str) -> bool:
+    """Whether a condition is on the very field that points at rows of `name`."""
+    keys = _key_fields(shape.index, name)
+    fields = [choice.key for item, choice in shape.chosen.items() if isinstance(item, Cond)]
+    return len(keys) == 1 and any(shape.index.pointing(key[0], (name, keys[0])) == key[1] for key in fields)
 
 
 def _own(shape: _Shape, relation: Relation) -> None:
@@ -648,12 +734,21 @@ def _related(shape: _Shape, relation: Relation) -> None:
     if relation.negated and relation.count is not None:
         shape.penalty += _PER_NOT
     if relation.negated:
+        _known_subject(shape, relation.words)
         shape.penalty += _PER_NOT
     shape.penalty += _PER_EXISTS
     shape.used.add(name)
     if relation.count and relation.count[0] in ("<", "<="):
         shape.notes.append(f"none counts as fewer than {relation.count[1]}")
     shape.several.append(Exists(name, inner, relation.count, relation.negated))
+    if relation.upper is not None:
+        shape.several.append(Exists(name, inner, ("<=", relation.upper)))
+
+
+def _known_subject(shape: _Shape, words: str) -> None:
+    """What has none of something must be a row that was named, not a field of one."""
+    if shape.base not in shape.draft.mentioned:
+        raise Stop("planner_negation", (words,), f"none of `{words}`: whose rows are meant is not certain")
 
 
 def _flat(preds: list[_Placed]) -> list[Pred]:
@@ -678,15 +773,25 @@ def _all_used(shape: _Shape) -> None:
 
 
 def _refuse_contradiction(preds: tuple[Pred, ...]) -> None:
-    """Two values asked of one field of one row: the question meant two rows."""
+    """Two values asked of one field of one row, or a range with nothing in it: the question meant two rows."""
     equal: dict[Ref, Compare] = {}
+    low: dict[Ref, Scalar] = {}
+    high: dict[Ref, Scalar] = {}
     for pred in preds:
         if isinstance(pred, Exists):
             _refuse_contradiction(pred.where)
-        elif isinstance(pred, Compare) and pred.op in ("=", "in"):
-            known = equal.setdefault(pred.ref, pred)
-            if known is not pred:
+        if not isinstance(pred, Compare):
+            continue
+        if pred.op in ("=", "in"):
+            if equal.setdefault(pred.ref, pred) is not pred:
                 raise Stop("planner_both", (str(pred.ref),), f"one `{pred.ref.field}` cannot be two things at once")
+        elif pred.op in (">", ">="):
+            low[pred.ref] = pred.values[0].value
+        elif pred.op in ("<", "<="):
+            high[pred.ref] = pred.values[0].value
+    for ref in low.keys() & high.keys():
+        if low[ref] >= high[ref]:  # type: ignore[operator]
+            raise Stop("planner_both", (str(ref),), f"no `{ref.field}` is in that range")
 
 
 def _finished(form: Form, shape: _Shape) -> Form:

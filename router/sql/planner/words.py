@@ -7,7 +7,7 @@ from __future__ import annotations
 
 NUMBER_WORDS = {
     "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
-    "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100, "zero": 0, "once": 1, "twice": 2,
+    "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100, "zero": 0, "once": 1, "twice": 2, "single": 1,
 }  # fmt: skip
 
 IRREGULAR = {
@@ -46,7 +46,7 @@ ABBREVIATIONS: dict[str, tuple[str, ...]] = {
 FILLER = frozenset(
     """the a an please all any some there also then as so just currently now overall given ever actually respectively that this these those
     which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should may might must
-    here such about among 's ? . : ; one ones do does did be been being get gets got to into own existing available exist exists
+    here such about among 's ? . : ; one ones do does did be been being get gets got to into own altogether existing available exist exists
     corresponding associated respective related if present database
     list table """.split()
 )
@@ -56,8 +56,8 @@ _PHRASES: dict[str, str] = {
     # asking
     "ask": """what is|what are|what was|what were|what's|show|show me|list|list out|list down|find|find out|give|give me|return
         |tell me|display|select|get|get me|provide|fetch|compute|calculate|report|identify|name|state|i want to know|i want
-        |can you tell me|please show|please list|could you|what|which|who|who is|who are|which are|which is|what does
-        |what do|what did|search for|search|retrieve|determine|for which|in which|see""",
+        |can you tell me|please show|please list|could you|what|which|who|who is|who are|which are|which is|what does|what do
+        |what did|search for|search|retrieve|determine|for which|in which|see""",
     "everything": """all information|all the information|all details|all the details|all info|everything|all columns|all fields|the details
         |the information|all data""",
     # measures
@@ -69,6 +69,7 @@ _PHRASES: dict[str, str] = {
     "agg:max": "maximum|max|maximal|maximum value of|maximum of",
     "agg:min": "minimum|min|minimal|minimum value of|minimum of",
     "agg:median": "median|median of",
+    "sortverb": "sort|order|rank",
     "distinct": "different|distinct|unique|differing|various",
     # extremes
     "sup:desc": "highest|largest|greatest|biggest|top|most|the most|best|largest value of",
@@ -84,9 +85,10 @@ _PHRASES: dict[str, str] = {
         |for the different""",
     "by": "by",
     # comparison
-    "cmp:>": """more than|greater than|larger than|bigger than|higher than|over|above|exceeding|exceed|exceeds|in excess of
-        |that exceeds|that exceed|>|is above|surpassing|beyond|better than|longer than|upwards of|strictly more than""",
-    "cmp:<": "less than|fewer than|smaller than|lower than|under|below|<|shorter than|beneath",
+    "cmp:>": """later than|greater in number than|more in number than|more than|greater than|larger than|bigger than|higher than|over
+        |above|exceeding|exceed|exceeds|in excess of|that exceeds|that exceed|>|is above|surpassing|beyond|better than
+        |longer than|upwards of|strictly more than""",
+    "cmp:<": "earlier than|less than|fewer than|smaller than|lower than|under|below|<|shorter than|beneath",
     "cmp:>=": """at least|no less than|not less than|no fewer than|a minimum of|greater than or equal to|more than or equal to|>=
         |minimum of|no smaller than|no lower than|as many as""",
     "cmp:<=": """at most|no more than|not more than|up to|a maximum of|less than or equal to|<=|not exceeding|maximum of|no larger than
@@ -180,27 +182,45 @@ def _phrases() -> dict[str, dict[tuple[str, ...], str]]:
 PHRASES = _phrases()
 LONGEST = max(len(words) for table in PHRASES.values() for words in table)
 
-_VERBS = """use own play teach take attend perform sing live work study enroll register belong locate hold participate compete win lose join
- serve produce direct write publish make build create design open offer provide contain include involve assign treat visit travel fly
- depart arrive land operate run manage lead head supervise advise mentor speak talk buy purchase sell order ship deliver pay receive send give
- cost charge rent lease stay book reserve host hire employ earn graduate major live reside born found establish start stop end happen
- occur appear feature show air broadcast release record rate review score rank like love follow vote support cast represent mention
- describe store stock carry supply handle process file submit report approve decide claim insure cover cause damage kill injure capture
- sink lose transfer move adopt breed abandon treat examine diagnose prescribe test measure complete pass fail finish come go
- return call name title label know find see be exist inhabit act star paint exhibit display borrow lend print edit read drive
- ride race swim run coach train sponsor fund finance invest donate own possess affect link relate connect associate tie attach
- accompany share cite reference mark post comment bring put set take need require request want issue sign bear get raise mean""".split()
+_VERBS = """
+    abandon accept accommodate accompany act admit adopt advise affect air allocate appear apply appoint approve arrange arrive
+    assemble assign assist associate attach attack attend audit author award bake base battle be bear become begin belong bill
+    block board book border born borrow breed brew bridge bring broadcast build buy call cancel capture carry cast catch cause
+    charge check cite claim climb coach come command commence comment commit compensate compete complete compose comprise conduct
+    confirm connect conquer consider consist constitute consume contact contain contract control cook correspond cost cover create
+    cross cure cycle damage dance date deal decide dedicate defend delay delegate deliver demote deny depart depict deposit derive
+    describe design destroy detail devote diagnose direct discharge discuss dismiss dispatch display distribute dive donate
+    download drink drive drop earn eat edit educate elect email employ end engage enrol enroll enter entitle establish examine
+    exceed execute exhibit exist exit explain export extend fail feature feed fight file finance find finish fish flow fly follow
+    form foul found fund get give go govern graduate grant grow guard handle happen harvest head heal hike hire hold host house
+    hunt illustrate import include infect inform inhabit initiate injure inspect instruct insure intersect introduce invest
+    invoice involve issue join jump keep kill know label land last launch lead learn lease leave lend like link list listen live
+    load locate lose love maintain major make manage manufacture mark mean measure mention mentor mix monitor move name need
+    neighbor nominate notify occupy occur offer open operate order organise organize originate own paint participate pass pay
+    perform plan plant play portray possess post postpone prepare prescribe present print process produce promote propose protect
+    provide publish purchase put qualify race raise rank rate reach read receive recommend record recruit refer reference refund
+    register reject relate release rent repair report represent request require reschedule research reserve reside resign retire
+    return review ride row rule run sail save schedule score seal seat see sell send serve service set settle share shelter ship
+    show sign sing sink situate smoke span speak spend sponsor star start station stay stock stop store stream stretch study
+    submit subscribe suggest supervise supply support surround swim tag take talk teach test tie title trade train transfer
+    translate travel treat tutor tweet unload upload use validate verify visit vote walk want watch weigh win withdraw work wound
+    write
+""".split()
 _FORMS = {
-    "win": ("won", "winning"), "lose": ("lost", "losing"), "sing": ("sang", "sung"), "teach": ("taught",), "take": ("took", "taken"),
-    "hold": ("held",), "make": ("made",), "build": ("built",), "write": ("wrote", "written", "writing"), "run": ("ran", "running"),
-    "lead": ("led",), "speak": ("spoke", "spoken"), "buy": ("bought",), "sell": ("sold",), "pay": ("paid",), "send": ("sent",),
-    "give": ("gave", "given"), "fly": ("flew", "flown", "flies"), "find": ("found",), "know": ("known", "knew"), "see": ("seen", "saw"),
-    "come": ("came",), "go": ("went", "gone", "goes"), "ship": ("shipped", "shipping"), "stop": ("stopped", "stopping"),
-    "transfer": ("transferred", "transferring"), "refer": ("referred", "referring"), "stay": ("stayed",), "swim": ("swam", "swum", "swimming"),
-    "sink": ("sank", "sunk"), "lend": ("lent",), "ride": ("rode", "ridden"), "drive": ("drove", "driven"), "meet": ("met",),
-    "begin": ("began", "begun"), "bring": ("brought",), "set": ("setting",), "put": ("putting",), "bear": ("born",), "get": ("got", "getting"),
-    "star": ("starred", "starring"), "cast": ("casting",), "mean": ("meant",), "be": ("being",), "show": ("shown",),
-    "submit": ("submitted", "submitting"), "occur": ("occurred", "occurring"), "enroll": ("enrolled",),
+    "win": ("won", "winning"), "lose": ("lost", "losing"), "sing": ("sang", "sung"), "teach": ("taught",),
+    "take": ("took", "taken"), "hold": ("held",), "make": ("made",), "build": ("built",),
+    "write": ("wrote", "written", "writing"), "run": ("ran", "running"), "lead": ("led",), "speak": ("spoke", "spoken"),
+    "buy": ("bought",), "sell": ("sold",), "pay": ("paid",), "send": ("sent",), "give": ("gave", "given"),
+    "fly": ("flew", "flown", "flies"), "find": ("found",), "know": ("known", "knew"), "see": ("seen", "saw"), "come": ("came",),
+    "go": ("went", "gone", "goes"), "ship": ("shipped", "shipping"), "stop": ("stopped", "stopping"),
+    "transfer": ("transferred", "transferring"), "refer": ("referred", "referring"), "stay": ("stayed",),
+    "swim": ("swam", "swum", "swimming"), "sink": ("sank", "sunk"), "lend": ("lent",), "ride": ("rode", "ridden"),
+    "drive": ("drove", "driven"), "meet": ("met",), "begin": ("began", "begun", "beginning"), "spend": ("spent",),
+    "become": ("became",), "keep": ("kept",), "fight": ("fought",), "leave": ("left",), "eat": ("ate", "eaten"),
+    "grow": ("grew", "grown"), "catch": ("caught",), "deal": ("dealt",), "bring": ("brought",), "set": ("setting",),
+    "put": ("putting",), "bear": ("born",), "get": ("got", "getting"), "star": ("starred", "starring"), "cast": ("casting",),
+    "mean": ("meant",), "be": ("being",), "show": ("shown",), "submit": ("submitted", "submitting"),
+    "occur": ("occurred", "occurring"), "enroll": ("enrolled",),
 }  # fmt: skip
 
 
