@@ -505,6 +505,9 @@ class DuckTables:
             answer = json.loads(ours.recv_bytes()) if ours.poll(_START_S) else {"code": "sql_start"}
         except (OSError, EOFError, ValueError):
             answer = {"code": "sql_start"}
+        except BaseException:  # Ctrl-C: nobody else knows of this process yet
+            worker.kill()
+            raise
         if answer.get("code"):
             worker.kill()
             raise self._error(answer["code"])
@@ -709,15 +712,16 @@ def _serve(pipe: Connection, job: _Job) -> None:
         job.gate.check_versions(parsing)
         served = _Served(job)
     except Fault as fault:
-        pipe.send_bytes(json.dumps({"code": fault.args[0]}).encode())
+        _send(pipe, json.dumps({"code": fault.args[0]}).encode())
         return
     except PointsmanError as error:
-        pipe.send_bytes(json.dumps({"code": error.code}).encode())
+        _send(pipe, json.dumps({"code": error.code}).encode())
         return
     clock = _Clock()
     clock.start()
     confine(more_memory_mb=job.limits.memory_mb + _BESIDE_MB, cpu=True)
-    pipe.send_bytes(b"{}")
+    if not _send(pipe, b"{}"):
+        return
     known: dict[bytes, dict[str, TableGrant]] = {}
     while True:
         try:
@@ -726,12 +730,19 @@ def _serve(pipe: Connection, job: _Job) -> None:
             return
         _allow_cpu(request[5])
         reply, used = _answer(parsing, served, clock, job.gate, request, known)
-        try:
-            pipe.send_bytes(reply)
-        except OSError:
+        if not _send(pipe, reply):
             return
         if used is not None:
             served.prepare(*used)
+
+
+def _send(pipe: Connection, body: bytes) -> bool:
+    """Whether somebody is still there; one who left needs no words about it on the terminal."""
+    try:
+        pipe.send_bytes(body)
+    except OSError:
+        return False
+    return True
 
 
 _Used = tuple[bytes, dict[str, TableGrant], tuple[str, ...]]
