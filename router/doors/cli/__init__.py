@@ -416,6 +416,33 @@ def eval_access(
 
 
 @app.command()
+def serve(
+    ctx: typer.Context,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """HTTP for programs: POST /v1/ask with a bearer token; OpenAPI at /docs. Example: pointsman serve --port 8080"""
+    from router.doors.cli.serving import run_serve
+
+    run_serve(host, port, **_options(ctx, json, config))
+
+
+@app.command("mcp")
+def mcp_door(
+    ctx: typer.Context,
+    token: Annotated[Path, typer.Option("--token", metavar="FILE", help="A file with a bearer token; read anew for every call.")],
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """MCP for assistants, over standard input and output. Example: pointsman mcp --token ada.jwt"""
+    from router.doors.cli.serving import run_mcp
+
+    run_mcp(token, config=_options(ctx, json, config)["config"])
+
+
+@app.command()
 def doctor(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
     """Configuration, keys, engines, hashes, index and disk: each line ok, warning or fault. Example: pointsman doctor"""
     from router.doors.cli.setup import run_doctor

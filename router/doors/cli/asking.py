@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from router.app import Router
-from router.domain import CLASSES, Answer, Passage, Principal, Table, Wanted
+from router.domain import Answer, Passage, Table, Wanted
 from router.doors.cli.output import console, one_line, plain, print_json, print_table, say
+from router.doors.facts import principal_facts
 from router.errors import Refused, UsageError
 
 MAX_TOKEN_FILE = 1_000_000
@@ -179,22 +180,6 @@ def run_whoami(*, person: str | None, token: Path | None, people: Path | None, a
             else str(value)
         )
         say(f"{name:<12} {one_line(words, 1000)}{f' ({clearance})' if name == 'clearance' and clearance else ''}")
-
-
-def principal_facts(principal: Principal) -> dict[str, Any]:
-    attributes = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in principal.attributes}
-    clearance = attributes.get("clearance")
-    named = {"clearance_name": CLASSES[clearance]} if type(clearance) is int and 0 <= clearance < len(CLASSES) else {}
-    return {
-        "principal": principal.name,
-        "kind": principal.kind,
-        "tenant": principal.tenant,
-        "groups": sorted(principal.groups),
-        **attributes,
-        **named,
-        "expires_at": datetime.fromtimestamp(principal.expires_at_s, UTC).isoformat(),
-        "development": principal.development,
-    }
 
 
 def run_token(person: str, *, minutes: int, people: Path | None, as_json: bool, config: Path | None) -> None:
