@@ -16,7 +16,7 @@ from router.sql.planner.index import Index, Meaning
 from router.sql.planner.segment import Piece
 from router.sql.planner.words import COMPARATIVES, SUPERLATIVES, VERBS
 
-_SKIPPED = frozenset({"unit", "init"})
+_SKIPPED = frozenset({"unit"})
 _FLIP: dict[Compared, Compared] = {">": "<=", "<": ">=", ">=": "<", "<=": ">", "=": "<>", "<>": "="}
 _NEGATED: dict[Op, Op] = {
     "=": "<>",
@@ -339,7 +339,7 @@ class _Reader:
             if ahead.words.lower() in ("name", "names") and self.as_dataset(piece) is None:
                 self.take()
                 slot.text = True
-            elif not (self.participle(0) or self.as_dataset(ahead)):
+            elif not self.participle(0):
                 raise self.two_names(piece)
         return slot
 
@@ -663,6 +663,11 @@ class _Reader:
     def values(self, slot: Slot | None) -> None:
         """One value, or several joined by commas, "or" and "and"."""
         first = self.take()
+        if first.kind == "quoted" and self.kind() == "init" and slot is not None:
+            self.take()
+            return self.add(
+                Cond("contains", slot, [(first.literal, first.words)], [None], words=f"{slot.words} contains {first.words}")
+            )
         if first.kind == "quoted" and self.kind() == "in" and self.kind(1) in ("his", "name"):
             return self.quoted_in(first)
         taken = [first]
@@ -924,6 +929,7 @@ class _Reader:
         if said is None or said.kind not in ("quoted", "value", "number"):
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` is not followed by a text")
         self.take()
+        self.skip("init")
         if self.kind() == "in" and (slot is None or self.kind(1) in ("his", "name")):
             self.take()
             self.skip("his")

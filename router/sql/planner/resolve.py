@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from router.sql.planner.draft import Cond, Draft, Slot, Stop
-from router.sql.planner.index import FieldKey, Index
+from router.sql.planner.index import FieldInfo, FieldKey, Index
 
 BEAM = 64
 MENTIONED, NEAR, PER_DATASET, MARGIN = 0.35, 0.6, 0.3, 0.05
@@ -182,11 +182,14 @@ def _adjectives(slot: Slot, datasets: list[str], index: Index, known: set[str]) 
             names = [
                 info.name
                 for info in _fields_of(index, dataset)
-                if (info.words == wanted or info.words[-len(wanted) :] == wanted or _called(index, wanted, dataset, info.name))
-                and not info.key
-                and (info.numeric or info.time or info.datatype in (None, "Time") or info.year)
+                if not info.key and (info.words[-len(wanted) :] == wanted or _called(index, wanted, dataset, info.name))
             ]
             if names:
+                ordered = all(_ordered(index.info[dataset, name]) for name in names)
+                if not ordered:
+                    raise Stop(
+                        "planner_extreme_of_text", (slot.words,), f"`{names[0]}` has no order that `{slot.words}` could mean"
+                    )
                 weight = 0.9 if len(names) == 1 else 0.7
                 found += [
                     Choice((dataset, name), weight - 0.001 * rank, _gain(dataset, slot.near, known), descending) for name in names
@@ -195,12 +198,16 @@ def _adjectives(slot: Slot, datasets: list[str], index: Index, known: set[str]) 
     return found
 
 
+def _ordered(info: FieldInfo) -> bool:
+    return info.numeric or info.time or info.datatype in (None, "Time") or info.year
+
+
 def _called(index: Index, wanted: tuple[str, ...], dataset: str, name: str) -> bool:
     meaning = index.phrases.get(wanted)
     return meaning is not None and name in meaning.fields.get(dataset, {})
 
 
-def _fields_of(index: Index, dataset: str) -> list:  # type: ignore[type-arg]
+def _fields_of(index: Index, dataset: str) -> list[FieldInfo]:
     return [index.info[dataset, one.name] for one in index.declared[dataset].fields]
 
 

@@ -205,6 +205,8 @@ def _asks(shape: _Shape) -> list[Ask]:
 
 
 def _home(shape: _Shape, ask: Ask) -> str | None:
+    if ask.pointer is not None:
+        return ask.pointer[0]
     if ask.dataset is not None:
         return ask.dataset
     return _key(shape, ask.slot)[0] if ask.slot is not None else None
@@ -229,14 +231,29 @@ def _count_groups(shape: _Shape) -> None:
     if len(owners) != 1 or draft.asks or any(sort.slot is not None for sort in draft.sorts):
         return
     owner = owners.pop()
-    for relation in [one for one in draft.relations if one.count is not None and one.dataset == owner and not one.negated]:
-        keys = _key_fields(shape.index, owner)
-        shown = {_key(shape, slot)[1] for slot in draft.shows}
-        if shown & set(keys) or relation.count is None or relation.upper is not None or draft.head == owner:
-            continue
+    keys, labels = _key_fields(shape.index, owner), shape.index.labels[owner]
+    shown = {_key(shape, slot)[1] for slot in draft.shows}
+    if shown & {*keys, *labels} or draft.head == owner:
+        return
+    for relation in [one for one in draft.relations if one.count is not None and not one.negated and one.upper is None]:
+        ask = Ask("count", dataset=relation.dataset, words=relation.words)
+        if relation.dataset != owner:
+            ask.pointer = _pointer(shape, owner, relation.dataset)
+            if ask.pointer is None:
+                continue
+            shape.used.add(relation.dataset)
         draft.relations.remove(relation)
-        op, number = relation.count
-        draft.having.append(Wanted(Ask("count", dataset=owner, words=relation.words), op, number, relation.words))
+        assert relation.count is not None
+        draft.having.append(Wanted(ask, *relation.count, relation.words))
+
+
+def _pointer(shape: _Shape, owner: str, goal: str) -> FieldKey | None:
+    """The field of `owner` that holds the key of its one row of `goal`."""
+    keys = _key_fields(shape.index, goal)
+    if len(keys) != 1 or shape.index.to_one(owner).get(goal) != (1, 1):
+        return None
+    found = shape.index.pointing(owner, (goal, keys[0]))
+    return (owner, found) if found else None
 
 
 def _count_pointers(shape: _Shape) -> None:
@@ -248,14 +265,13 @@ def _count_pointers(shape: _Shape) -> None:
         return
     owner = owners.pop()
     counts = [ask for ask in _asks(shape) if ask.dataset == shape.base]
-    if owner in index.to_one(shape.base) or index.to_one(owner).get(shape.base) != (1, 1) or len(counts) != len(_asks(shape)):
+    if owner in index.to_one(shape.base) or len(counts) != len(_asks(shape)):
         return
-    keys = _key_fields(index, shape.base)
-    pointer = index.pointing(owner, (shape.base, keys[0])) if len(keys) == 1 else None
+    pointer = _pointer(shape, owner, shape.base)
     if pointer is None:
         return
     for ask in counts:
-        ask.pointer = (owner, pointer)
+        ask.pointer = pointer
     shape.used.add(shape.base)
     shape.base = owner
 

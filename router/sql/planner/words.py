@@ -123,7 +123,7 @@ _PHRASES: dict[str, str] = {
         |has the prefix|begin with the letter|prefixed with""",
     "ends": """ending with|ends with|end with|ends in|ending in|end in|ends with the letter|ending with the letter|with the suffix
         |end with the letter""",
-    "init": "in it|in them|in their names|in its name|in the middle",
+    "init": "in it|in them",
     "null": """missing|null|is missing|are missing|is null|are null|is empty|is unknown|are unknown|not known|unset|blank
         |is not specified|not specified|not recorded|is blank""",
     "notnull": "is not missing|is not null|are not null|not null|is known|not missing",
