@@ -279,6 +279,7 @@ class Router:
                 tables_version=lambda: self.snapshots.path().stem,
                 vocabularies=Memo(limit=VOCABULARIES),
                 examples=Memo(),
+                model=lambda: self.claude,
                 limits=SqlLimits(),
                 embed_share=settings.deadlines.embed_share,
                 rerank_share=settings.deadlines.rerank_share,

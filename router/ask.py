@@ -15,6 +15,7 @@ from typing import Any
 from router import decision, route
 from router.document_leg import search_documents
 from router.domain import Answer, Degraded, Principal, Question, Record, Refusal, Stage
+from router.egress import Egress
 from router.errors import PointsmanError, Refused, UsageError
 from router.execute import Watch
 from router.identity import identify
@@ -47,7 +48,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         form=line.question_form,
     )
     watch.stage("asked", lambda: line.ledger.append([opened]))
-    found = Evidence()
+    found = Evidence(egress=Egress(principal, policies.may_disclose))
     if question.as_of:
         found.degraded.append(Degraded("now", f"asked as of {question.now.date()}, not as of today"))
     try:
@@ -128,6 +129,7 @@ def _seal(line: Line, policies: PolicySet, opened: Record, watch: Watch, found: 
             found.reads,
             sum(len(table.rows) for table in found.tables),
         ),
+        egress=found.egress.seal() if found.egress else (),
         degraded=found.degraded,
         versions=versions,
         data_versions=found.data_versions,

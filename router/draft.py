@@ -41,7 +41,7 @@ def draft(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity
     if isinstance(planned, Abstention):
         return Clarify(planned.message, planned.nearest)
     if planned.confidence < (CURATED if is_curated(vocabulary) else DERIVED):
-        return Clarify("I am not sure that I read your question as you mean it", (_told(planned),))
+        return Clarify("I am not sure that I read your question as you mean it", (tell(planned),))
     return _compiled("planner", planned, vocabulary)
 
 
@@ -54,11 +54,11 @@ def _compiled(origin: Literal["tool", "planner"], form: Form, vocabulary: Vocabu
     try:
         compiled = lower_form(form, vocabulary.catalog, min_group=vocabulary.min_group)
     except Refused as refused:
-        return Clarify(f"{_told(form)}, which cannot be answered: {refused.message}", ())
+        return Clarify(f"{tell(form)}, which cannot be answered: {refused.message}", ())
     reads = tuple(sorted({dataset for dataset, _ in compiled.reads}))
-    return Draft(origin, compiled.sql, _told(form), reads)
+    return Draft(origin, compiled.sql, tell(form), reads)
 
 
-def _told(form: Form) -> str:
+def tell(form: Form) -> str:
     """In plain words: the marks of bold type are for pages."""
     return f"I read your question as: {read_form(form).replace('**', '')}"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from router import decision
 from router.config import SearchSettings
 from router.domain import Clarify, Degraded, Link, Outcome, Passage, Receipt, Record, Refusal, Route, SqlLimits, Table
+from router.egress import Egress
 from router.execute import Threads
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
-from router.ports import DocStore, Embedder, Ledger, SqlEngine, Verifier
+from router.ports import DocStore, Embedder, HostedModel, Ledger, SqlEngine, Verifier
 
 NO_ROUTE = Route("documents", {}, 0.0, abstained=True, reasons=())
 
@@ -20,7 +21,7 @@ NO_ROUTE = Route("documents", {}, 0.0, abstained=True, reasons=())
 class Line:
     """Built once by `app.py`. `tables` opens the engine when the first question about rows comes; `tables_version` names the
     snapshot that it serves. `vocabularies` are kept per grant and
-    snapshot, `examples` are the vectors of the tools' examples."""
+    snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named."""
 
     policies: LivePolicies
     verifier: Callable[[PolicySet], Verifier]
@@ -33,6 +34,7 @@ class Line:
     tables_version: Callable[[], str]
     vocabularies: Memo
     examples: Memo
+    model: Callable[[], HostedModel | None]
     limits: SqlLimits
     embed_share: float
     rerank_share: float
@@ -57,6 +59,7 @@ class Evidence:
     dropped: int = 0
     refusal: Refusal | None = None
     reads: tuple[str, ...] = ()
+    egress: Egress | None = None
     data_versions: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -2,45 +2,20 @@
 
 import json
 import shutil
-from datetime import UTC, datetime
-from pathlib import Path
 
 import duckdb
 import pytest
 
-from router.app import Router, make_development_issuer, make_tables
+from router.app import Router, make_development_issuer
 from router.config import load_settings
 from router.decision import decision_model
 from router.errors import UsageError
-
-SQL = Path(__file__).parents[1] / "sql"
-VIEWS = ("claims_v", "approvals_v", "inventory_v", "depots_v")
-NOW = datetime(2024, 8, 15, 12, tzinfo=UTC)
-NAMES = {"claims_v": "claim", "approvals_v": "approval", "inventory_v": "stock item", "depots_v": "depot"}
+from tests.claims_world import NOW, SQL, build_claims_world
 
 
 @pytest.fixture(scope="module")
 def router(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    shutil.copytree(SQL / "policies", folder / "policies")
-    governance = folder / "policies" / "governance.yaml"
-    text = governance.read_text(encoding="utf-8").replace("status: [plain]", "status: { tags: [plain], values: true }")
-    text = text.replace("region: [plain]", "region: { tags: [plain], values: true }", 1)
-    text = text.replace("    relation: main.claims_v\n", "    relation: main.claims_v\n    time: reported_at\n")
-    governance.write_text(text, encoding="utf-8")
-    catalog = folder / "policies" / "catalog.yaml"
-    text = catalog.read_text(encoding="utf-8")
-    for view, word in NAMES.items():
-        text = text.replace(f"      - name: {view}\n", f"      - name: {view}\n        ai_context: {{ synonyms: [{word}] }}\n")
-    catalog.write_text(text, encoding="utf-8")
-    people = (folder / "policies" / "people.yaml").read_text(encoding="utf-8")
-    people += '  guest: { issuer: dev, sub: guest, tenant: "1", groups: [guests] }\n'
-    (folder / "policies" / "people.yaml").write_text(people, encoding="utf-8")
-    make_tables((SQL / "fixture.sql").read_text(encoding="utf-8"), folder / "world.duckdb")
-    tables = "".join(f'[tables.{name}]\npath = "world.duckdb"\ntable = "main.{name}"\n' for name in VIEWS)
-    (folder / "pointsman.toml").write_text(f'state = "state"\n{tables}', encoding="utf-8")
-    make_development_issuer(load_settings(folder / "pointsman.toml"))
-    with Router.open(folder / "pointsman.toml") as router:
+    with Router.open(build_claims_world(tmp_path_factory.mktemp("world"))) as router:
         router.copy_tables()
         yield router
 
