@@ -1,0 +1,133 @@
+"""`python -m tests.e2e [--json] [--only KIND]… [--misses]`: the demonstration world, asked everything in questions.jsonl.
+
+Exit code 1 when anybody sees what they must not, when a figure misses its bar, or when the route could not be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.asking import ask_line, chooses, open_world
+from tests.e2e.judging import Got, Verdict, judge, load_lines, seen
+
+MANY = 50
+BARS: dict[str, tuple[str, float]] = {
+    "route": ("route right or safely wider", 0.95),
+    "evidence": ("evidence in the top 5", 0.90),
+    "value": ("table values right", 0.95),
+    "recognised": ("no answer, and recognised", 0.80),
+}
+
+
+def main() -> int:
+    options = _parse()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="pointsman-e2e-") as place, open_world(Path(place)) as router:
+        chosen = chooses(router)
+        verdicts = []
+        for line in load_lines():
+            if options.only and line.kind not in options.only:
+                continue
+            verdict = judge(line, ask_line(router, line, chosen=chosen))
+            many = seen(line, ask_line(router, line, chosen=chosen, k=MANY))
+            verdicts.append(replace(verdict, seen=tuple(dict.fromkeys((*verdict.seen, *many)))))
+    report = summarise(verdicts, chosen=chosen) | {"seconds": round(time.monotonic() - began, 1)}
+    if options.json:
+        print(json.dumps(report | {"misses": [_miss(verdict) for verdict in verdicts if not kept(verdict)]}))
+    else:
+        _print(report, verdicts if options.misses else [v for v in verdicts if v.seen])
+    return int(not report["met"])
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e")
+    parser.add_argument("--json", action="store_true", help="the report as one JSON object, with what was missed")
+    parser.add_argument("--only", action="append", metavar="KIND", help="lines of this kind only")
+    parser.add_argument("--misses", action="store_true", help="each line that was not kept, with what came instead")
+    return parser.parse_args()
+
+
+def summarise(verdicts: Sequence[Verdict], *, chosen: bool) -> dict[str, Any]:
+    figures = {name: _figure(verdicts, name, bar) for name, (_, bar) in BARS.items()}
+    shown = sum(len(verdict.seen) for verdict in verdicts)
+    return {
+        "questions": len(verdicts),
+        "chosen": chosen,
+        "figures": figures,
+        "exact_route": _shares(verdicts, "exact"),
+        "must_not_see": shown,
+        "met": shown == 0 and all(figure["met"] for figure in figures.values() if figure["of"] or chosen),
+    } | ({} if chosen else {"met": False})
+
+
+def _figure(verdicts: Sequence[Verdict], name: str, bar: float) -> dict[str, Any]:
+    shares = _shares(verdicts, name)
+    return shares | {"bar": bar, "met": shares["share"] is not None and shares["share"] >= bar}
+
+
+def _shares(verdicts: Sequence[Verdict], name: str) -> dict[str, Any]:
+    def share(which: Callable[[Verdict], bool]) -> tuple[float | None, int]:
+        judged = [getattr(verdict, name) for verdict in verdicts if which(verdict) and getattr(verdict, name) is not None]
+        return (round(sum(judged) / len(judged), 4) if judged else None), len(judged)
+
+    whole, count = share(lambda verdict: True)
+    halves = {half: share(lambda verdict, half=half: verdict.line.half == half)[0] for half in ("before", "after")}  # type: ignore[misc]
+    return {"share": whole, "of": count, **halves}
+
+
+def kept(verdict: Verdict) -> bool:
+    return not verdict.seen and False not in (verdict.route, verdict.evidence, verdict.value, verdict.recognised)
+
+
+def _miss(verdict: Verdict) -> dict[str, Any]:
+    line, got = verdict.line, verdict.got
+    wrong = [name for name in BARS if getattr(verdict, name) is False] + (["must_not_see"] if verdict.seen else [])
+    told: dict[str, Any] = {
+        "id": line.id,
+        "half": line.half,
+        "person": line.person,
+        "question": line.question[:200],
+        "missed": wrong,
+    }
+    return told | {
+        "wanted": line.route,
+        "route": got.route,
+        "outcomes": list(got.outcomes),
+        **_came(got),
+        "seen": list(verdict.seen),
+    }
+
+
+def _came(got: Got) -> dict[str, Any]:
+    return {"documents": list(got.documents[:5]), "rows": [[list(row) for row in rows[:5]] for rows in got.tables]}
+
+
+def _print(report: dict[str, Any], shown: Sequence[Verdict]) -> None:
+    for verdict in shown:
+        if not kept(verdict):
+            print(json.dumps(_miss(verdict), ensure_ascii=False, default=str))
+    print(f"{'':34}{'all':>7}{'before':>8}{'after':>8}{'of':>6}{'bar':>7}")
+    rows = {BARS[name][0]: figure for name, figure in report["figures"].items()} | {"route exactly": report["exact_route"]}
+    for label, figure in rows.items():
+        cells = [f"{figure[key]:.1%}" if figure[key] is not None else "-" for key in ("share", "before", "after")]
+        bar = f"{figure['bar']:.0%}" if "bar" in figure else ""
+        missed = "" if figure.get("met", True) else "  missed"
+        print(f"{label:34}{cells[0]:>7}{cells[1]:>8}{cells[2]:>8}{figure['of']:>6}{bar:>7}{missed}")
+    print(f"{'seen that must not be':34}{report['must_not_see']:>7}")
+    if not report["chosen"]:
+        print(
+            "this line does not choose a route yet: each question was asked with the route that it needs, and no route is judged"
+        )
+    print(f"{report['questions']} questions in {report['seconds']} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
