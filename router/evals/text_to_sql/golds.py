@@ -53,7 +53,8 @@ class Theme:
 
 @dataclass(slots=True)
 class Uses:
-    """What the gold queries of one database do with its columns; all names in lower case, columns as (table, column)."""
+    """What the gold queries of one database do with its columns; all names in lower case, columns as (table, column). `widest` is
+    the longest list that one cuts."""
 
     literals: dict[tuple[str, str], list[tuple[str, Any]]] = field(default_factory=dict)
     nullable: set[tuple[str, str]] = field(default_factory=set)
@@ -61,6 +62,7 @@ class Uses:
     averaged: set[tuple[str, str]] = field(default_factory=set)
     links: dict[tuple[tuple[str, str], tuple[str, str]], None] = field(default_factory=dict)
     themes: list[Theme] = field(default_factory=list)
+    widest: int = 0
 
 
 # --- variants and texts -----------------------------------------------------------------------------------------------
@@ -177,6 +179,7 @@ def read_uses(schema: Schema, trees: Iterable[exp.Expr]) -> Uses:
         if query in seen:
             continue
         seen.add(query)
+        uses.widest = max(uses.widest, min(_number(tree.args.get("limit")) or 0, 20))
         for select in tree.find_all(exp.Select):
             _read_select(schema, select, query, uses)
     return uses

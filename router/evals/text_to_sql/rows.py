@@ -32,6 +32,8 @@ _FRACTION = re.compile(
 )
 _SYLLABLES = "bra zor qui vel dro fin gex hul jor kam lix mun nop pra ruk syv tol urz wem yad ost elb ank irp".split()
 _MOST_ROWS = 500
+_LARGEST = 1e15
+"""Above this, numbers are not the same in both engines."""
 
 
 @dataclass(slots=True)
@@ -50,9 +52,11 @@ class Recipe:
 
 @dataclass(slots=True)
 class Workshop:
-    """One database, ready to be filled: the schema with the kinds its values have, and a recipe for every column."""
+    """One database, ready to be filled: the schema with the kinds its values have, and a recipe for every column. `keys` are what no
+    two rows share, in lower case: what the schema declares, or else what is plainly meant."""
 
     schema: Schema
+    keys: dict[str, list[tuple[str, ...]]]
     recipes: dict[tuple[str, str], Recipe]
     themes: list[Theme]
     order: list[str]
@@ -68,12 +72,13 @@ def open_workshop(schema: Schema, uses: Uses) -> Workshop:
     links = _links(schema, uses)
     schema = _settled(schema, uses, links)
     rng = dice(f"recipes of {schema.name}")
+    keys = {table.name.lower(): _keys(table, links) for table in schema.tables}
     recipes = {}
     for table in schema.tables:
         for column in table.columns:
             key = (table.name.lower(), column.name.lower())
-            recipes[key] = _recipe(table, column, uses, links.get(key), rng)
-    return Workshop(schema, recipes, uses.themes, _order(schema, links))
+            recipes[key] = _recipe(table, column, uses, links.get(key), keys[key[0]], rng)
+    return Workshop(schema, keys, recipes, uses.themes, _order(schema, links))
 
 
 def _links(schema: Schema, uses: Uses) -> dict[tuple[str, str], tuple[str, str]]:
@@ -94,6 +99,18 @@ def _links(schema: Schema, uses: Uses) -> dict[tuple[str, str], tuple[str, str]]
                 found[child] = parent
                 break
     return {child: parent for child, parent in found.items() if child != parent}
+
+
+def _keys(table: Table, links: dict[tuple[str, str], tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Where nothing is declared: a first column that is an id, and what other tables are joined to."""
+    name = table.name.lower()
+    declared = [tuple(map(str.lower, key)) for key in (table.primary_key, *table.unique_keys) if key]
+    if declared or not table.columns:
+        return declared
+    first = table.columns[0].name.lower()
+    plain = [first] if re.search(r"(^|_)id$|^\w{1,2}id$", first) else []
+    meant = [column for owner, column in links.values() if owner == name]
+    return [(column,) for column in dict.fromkeys([*plain, *meant]) if (name, column) not in links]
 
 
 def _root(links: dict[tuple[str, str], tuple[str, str]], at: tuple[str, str]) -> tuple[str, str]:
@@ -148,18 +165,22 @@ def _kind(column: Column, literals: Sequence[tuple[str, Any]]) -> Kind:
     return column.kind
 
 
-def _recipe(table: Table, column: Column, uses: Uses, link: tuple[str, str] | None, rng: random.Random) -> Recipe:
+def _recipe(
+    table: Table, column: Column, uses: Uses, link: tuple[str, str] | None, keys: list[tuple[str, ...]], rng: random.Random
+) -> Recipe:
     key = (table.name.lower(), column.name.lower())
-    unique = any(len(one) == 1 and one[0].lower() == key[1] for one in (table.primary_key, *table.unique_keys))
-    in_key = any(key[1] in map(str.lower, one) for one in (table.primary_key, *table.unique_keys))
+    unique = (key[1],) in keys
+    in_key = any(key[1] in one for one in keys)
     recipe = Recipe(column, unique=unique, link=link, nullable=key in uses.nullable and link is None and not in_key)
     literals = uses.literals.get(key, [])
     if column.kind == "text":
         if key in uses.averaged and not literals:
             literals = [("=", str(number)) for number in rng.sample(range(11, 98), 9)]  # numbers, though kept as text
-        _text_recipe(recipe, table, literals, grouped=key in uses.grouped, rng=rng)
+        _text_recipe(recipe, table, literals, groups=(6 + uses.widest) * (key in uses.grouped), rng=rng)
     elif column.kind == "boolean":
         recipe.pool = [True, False]
+    elif column.kind == "time":
+        recipe.pool = [time(hour, minute) for hour in range(6, 22, 3) for minute in (0, 25)]
     elif column.kind in ("date", "datetime"):
         _day_recipe(recipe, literals, grouped=key in uses.grouped, rng=rng)
     else:
@@ -167,17 +188,24 @@ def _recipe(table: Table, column: Column, uses: Uses, link: tuple[str, str] | No
     return recipe
 
 
-def _text_recipe(recipe: Recipe, table: Table, literals: Sequence[tuple[str, Any]], *, grouped: bool, rng: random.Random) -> None:
-    recipe.planted = list(dict.fromkeys(_like(str(value), rng) if op == "like" else str(value) for op, value in literals))
+def _text_recipe(recipe: Recipe, table: Table, literals: Sequence[tuple[str, Any]], *, groups: int, rng: random.Random) -> None:
+    exact = {str(value).lower() for op, value in literals if op != "like"}
+    recipe.planted = list(
+        dict.fromkeys(
+            _like(str(value), rng) if op == "like" else str(value)
+            for op, value in literals
+            if op != "like" or str(value).strip("%").lower() not in exact
+        )
+    )
     name = recipe.column.name
     made = [value for value in recipe.planted if value]
     digits = bool(made) and all(re.fullmatch(r"\d+", value) for value in made)
     if digits or re.search(r"^year$|_year$", name, re.IGNORECASE):
         recipe.pool = [*recipe.planted, *_digits(made or ["2010"], rng)]
-    elif recipe.unique or _is_own_text(table, name, grouped=grouped):
+    elif recipe.unique or _is_own_text(table, name, grouped=groups > 0):
         recipe.unique = True
     else:
-        many = 24 if _SHARED.search(name) else 6 if grouped or recipe.planted else 9
+        many = 24 if _SHARED.search(name) else groups or (6 if recipe.planted else 9)
         recipe.pool = [*recipe.planted, *(_word(rng) for _ in range(max(3, many - len(recipe.planted))))]
     if recipe.unique:
         recipe.pool = []
@@ -245,9 +273,10 @@ def _bounds(name: str, values: Sequence[float]) -> tuple[float, float]:
 
 def _number(value: Any) -> float | None:
     try:
-        return None if isinstance(value, bool | tuple) else float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return None
+    return None if isinstance(value, bool) or not abs(number) < _LARGEST else number
 
 
 def _day_recipe(recipe: Recipe, literals: Sequence[tuple[str, Any]], *, grouped: bool, rng: random.Random) -> None:
@@ -255,8 +284,8 @@ def _day_recipe(recipe: Recipe, literals: Sequence[tuple[str, Any]], *, grouped:
     recipe.planted = list(dict.fromkeys(day if recipe.column.kind == "datetime" else day.date() for day in days))
     first = min(days, default=datetime.fromisoformat("2012-01-01"))
     last = max(days, default=datetime.fromisoformat("2023-01-01"))
-    recipe.low = (first - timedelta(days=500)).toordinal()
-    recipe.high = (last + timedelta(days=500)).toordinal()
+    recipe.low = max(1, first.toordinal() - 500)
+    recipe.high = min(date.max.toordinal(), last.toordinal() + 500)
     if grouped and not recipe.unique:
         some = [_day(recipe, rng.uniform(recipe.low, recipe.high)) for _ in range(7)]
         recipe.pool = [*recipe.planted, *some]
@@ -328,7 +357,7 @@ class _Filler:
         assert table is not None
         rows: list[dict[str, Any]] = []
         self.rows[name] = rows
-        taken: list[set[Any]] = [set() for _ in (table.primary_key, *table.unique_keys)]
+        taken: list[set[Any]] = [set() for _ in self.workshop.keys[name]]
         for theme in self.workshop.themes:
             if name not in theme.tables:
                 continue
@@ -389,12 +418,12 @@ class _Filler:
                 self.marked.setdefault((theme.query, name), []).append(same)
             return
         row = {column.name.lower(): self._value(name, column.name.lower(), wanted, theme) for column in table.columns}
-        keys = [tuple(row[part.lower()] for part in key) for key in (table.primary_key, *table.unique_keys)]
+        keys = [tuple(row[part] for part in key) for key in self.workshop.keys[name]]
         for at, key in enumerate(keys):
-            if key and key in taken[at]:
+            if key in taken[at]:
                 if theme is not None:  # the row with this key serves this query, too
-                    parts = (table.primary_key, *table.unique_keys)[at]
-                    same = next(old for old in rows if tuple(old[part.lower()] for part in parts) == key)
+                    parts = self.workshop.keys[name][at]
+                    same = next(old for old in rows if tuple(old[part] for part in parts) == key)
                     self.marked.setdefault((theme.query, name), []).append(same)
                 return
         for at, key in enumerate(keys):
@@ -420,7 +449,7 @@ class _Filler:
             return self._parent(name, column, recipe.link, theme)
         if recipe.nullable and self.rng.random() < 0.2:
             return None
-        if recipe.unique:
+        if recipe.unique and recipe.column.kind != "time":
             return self._fresh(recipe)
         if recipe.pool:
             values, weights = self._weighted((name, column), recipe.pool)
@@ -479,6 +508,8 @@ class _Filler:
             return str(value).lower() in ("true", "1") if op == "=" else None
         if kind in ("date", "datetime"):
             return self._fitting_day(recipe, op, value)
+        if kind == "time":
+            return None
         low, high = (map(_number, value)) if op == "between" else (_number(value), _number(value))
         if low is None or high is None or op in ("<>", "like"):
             return None
@@ -498,7 +529,10 @@ class _Filler:
             at = low + (high - low) * self.rng.random()
         else:
             shift = timedelta(days=self.rng.randrange(1, 200))
-            at = low + shift if op in (">", ">=") else low - shift if op in ("<", "<=") else low
+            try:
+                at = low + shift if op in (">", ">=") else low - shift if op in ("<", "<=") else low
+            except OverflowError:
+                return None  # beyond the last day there is
         return at if recipe.column.kind == "datetime" else at.date()
 
 
