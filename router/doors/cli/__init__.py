@@ -270,7 +270,7 @@ def log_summary(ctx: typer.Context, since: Since = "24h", json: Json = False, co
 def eval_retrieval(
     ctx: typer.Context,
     collection: Annotated[Path, typer.Argument(metavar="DIR", help="BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv.")],
-    contexts: Annotated[str, typer.Option(help="What stands in front of each chunk: none.")] = "none",
+    contexts: Annotated[str, typer.Option(help="What stands in front of each chunk: structure (words of its document) or none.")] = "structure",
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
     rerank: Annotated[str, typer.Option(help="local or none.")] = "local",
@@ -288,6 +288,45 @@ def eval_retrieval(
         legs=legs,
         rerank=rerank,
         queries=queries,
+        as_json=_options(ctx, json, config)["as_json"],
+    )
+
+
+@eval_app.command("routing")
+def eval_routing(
+    ctx: typer.Context,
+    questions: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines: question, route, source.")],
+    point: Annotated[
+        str, typer.Option(help="default, thrifty, careful, or MISS/NONE: what a missed leg and no search cost, in idle legs.")
+    ] = "default",
+    leave_source_out: Annotated[
+        bool, typer.Option("--leave-source-out", help="Train again without the source of each question, and judge that.")
+    ] = False,
+    without_source: Annotated[list[str] | None, typer.Option(metavar="S", help="Leave a source out altogether.")] = None,
+    train: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="More questions to train on; default: routing_train.jsonl beside FILE."),
+    ] = None,
+    catalog: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="A catalog.yaml or a folder of schemas: opens the rows gate.")
+    ] = None,
+    collection: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="A collection in BEIR layout: opens the text gate.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Which questions need rows, text, both or nothing, and how surely. Example: pointsman eval routing questions.jsonl"""
+    from router.doors.cli.evaluate import run_routing
+
+    run_routing(
+        questions,
+        point=point,
+        leave_source_out=leave_source_out,
+        without=without_source or [],
+        train=train or [],
+        catalogs=catalog or [],
+        collections=collection or [],
         as_json=_options(ctx, json, config)["as_json"],
     )
 

@@ -1,4 +1,4 @@
-"""`eval retrieval`, `eval sql`, `eval text-to-sql` and `eval access`."""
+"""`eval retrieval`, `eval routing`, `eval sql`, `eval text-to-sql` and `eval access`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,27 @@ def run_retrieval(
     options = retrieval.parse_options(contexts, fusion, legs, rerank, queries)
     with progress_bar() as progress:
         report = retrieval.run_retrieval(collection, options, progress)
+    _print(report, as_json=as_json)
+
+
+def run_routing(
+    file: Path,
+    *,
+    point: str,
+    leave_source_out: bool,
+    without: list[str],
+    train: list[Path],
+    catalogs: list[Path],
+    collections: list[Path],
+    as_json: bool,
+) -> None:
+    from router.evals import routing
+    from router.routing.decide import parse_point
+
+    options = routing.Options(
+        parse_point(point), leave_source_out, tuple(without), tuple(train) or None, tuple(catalogs), tuple(collections)
+    )
+    report = routing.run_routing(file, options, lambda text: console(error=True).print(text) if sys.stderr.isatty() else None)
     _print(report, as_json=as_json)
 
 
