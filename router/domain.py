@@ -249,12 +249,22 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """A document as a store takes it: complete labels (tenant included) and chunks with their vectors, in order."""
+    """A document as a store takes it: complete labels (tenant included) and chunks with their vectors, in order.
+
+    Where its source has a plain and a contextual index, `chunks` are the plain ones and `contextual` the same with contexts,
+    under ids of their own (`twin_id`).
+    """
 
     source: str
     document_id: str
     labels: Labels
     chunks: tuple[tuple[Chunk, Embedded], ...]
+    contextual: tuple[tuple[Chunk, Embedded], ...] = ()
+
+
+def twin_id(chunk_id: str) -> str:
+    """Id of a chunk's contextual twin, where both are indexed."""
+    return f"{chunk_id}c"
 
 
 def label_digest(source: str, labels: Labels) -> str:
@@ -292,7 +302,8 @@ class Content:
     """An entry's bytes as read. `name` hints at the format, the bytes decide. `fingerprint` is of what was read, empty when
     it cannot be trusted to change with the next write (the file was written a moment ago). `title` stands above what the
     text says of itself. `ready` marks plain text made by the source: it needs no parser process. `passage` marks such text as one
-    passage already: it is only cut where the model's limit demands it."""
+    passage already: it is only cut where the model's limit demands it. `within` is the whole that a passage was cut from, for its
+    context; the source vouches that whoever may see the passage may see all of it."""
 
     data: bytes
     name: str
@@ -300,6 +311,7 @@ class Content:
     title: str = ""
     ready: bool = False
     passage: bool = False
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +345,7 @@ class ManifestRow:
     """What is known of one document of one generation. `writing` says that the store may or may not hold it.
 
     `narrowing` is the front matter's part of the labels in canonical JSON, so that a change of rules needs no parsing.
-    `pipeline` is the version of parser and chunker that made the chunks.
+    `pipeline` is the version of parser, chunker and contexts that made the chunks.
     """
 
     tenant: str
@@ -376,7 +388,8 @@ class IndexRun:
 class Search:
     """One pre-filtered search of one tenant. `filter` is compiled and speaks also of `SOURCE_FIELD`.
 
-    `vector` is float32 bytes or None when the dense leg is off; `text` is None when the lexical leg is off.
+    `vector` is float32 bytes or None when the dense leg is off; `text` is None when the lexical leg is off. Of a document that
+    has both, the contextual chunks are searched, and the plain ones where its source is among `plain`.
     """
 
     tenant: str
@@ -386,6 +399,7 @@ class Search:
     model_id: str
     limit: int
     deadline_s: float
+    plain: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

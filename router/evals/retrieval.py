@@ -11,7 +11,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -32,14 +32,17 @@ SOURCE = "documents"
 
 @dataclass(frozen=True, slots=True)
 class Collection:
+    """`wholes` is, by document, the text that it was cut from, where `documents.jsonl` says so."""
+
     documents: tuple[Mapping[str, str], ...]
     queries: tuple[tuple[str, str], ...]
     judged: Mapping[str, Mapping[str, float]]
+    wholes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    contexts: Literal["none"] = "none"
+    contexts: Literal["none", "structure"] = "structure"
     fusion: Literal["zsum", "rrf", "weighted"] = "zsum"
     legs: Literal["both", "dense", "lexical"] = "both"
     rerank: Literal["local", "none"] = "local"
@@ -48,14 +51,14 @@ class Options:
 
 def parse_options(contexts: str, fusion: str, legs: str, rerank: str, queries: int | None) -> Options:
     for name, value, known in (
-        ("contexts", contexts, ("none",)),
+        ("contexts", contexts, ("none", "structure")),
         ("fusion", fusion, ("zsum", "rrf", "weighted")),
         ("legs", legs, ("both", "dense", "lexical")),
         ("rerank", rerank, ("local", "none")),
     ):
         if value not in known:
             raise UsageError("option_unknown", f"`{value}` is not a value of --{name}", f"one of {', '.join(known)}")
-    return Options("none", fusion, legs, rerank, queries)  # type: ignore[arg-type]
+    return Options(contexts, fusion, legs, rerank, queries)  # type: ignore[arg-type]
 
 
 def load_collection(folder: Path) -> Collection:
@@ -72,6 +75,7 @@ def load_collection(folder: Path) -> Collection:
                 raise ValueError(score)
             if gain > 0:
                 judged.setdefault(query, {})[document] = gain
+        wholes = _wholes(folder / "documents.jsonl")
     except OSError as error:
         raise UsageError(
             "collection_missing", f"`{folder}` is no collection in BEIR layout", "it holds corpus.jsonl, queries.jsonl, qrels.tsv"
@@ -80,7 +84,14 @@ def load_collection(folder: Path) -> Collection:
         raise UsageError(
             "collection_malformed", f"`{folder}` is not in BEIR layout ({type(error).__name__})", "see interface.md, section 4"
         ) from error
-    return Collection(documents, tuple((number, text) for number, text in queries if number in judged), judged)
+    return Collection(documents, tuple((number, text) for number, text in queries if number in judged), judged, wholes)
+
+
+def _wholes(path: Path) -> dict[str, str]:
+    """Whole documents by the ids of the passages that were cut from them (`chunk_ids`); none where the file is not there."""
+    if not path.exists():
+        return {}
+    return {str(passage): str(row["text"]) for row in _lines(path) for passage in row["chunk_ids"]}
 
 
 def _document(row: Mapping[str, Any]) -> dict[str, str]:
@@ -103,8 +114,9 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 class _Passages:
     """The collection as a `DocumentSource`: every document is a passage already."""
 
-    def __init__(self, documents: Sequence[Mapping[str, str]], group: str) -> None:
-        self._documents = {f"{at:07d}": document for at, document in enumerate(documents)}
+    def __init__(self, collection: Collection, group: str) -> None:
+        self._documents = {f"{at:07d}": document for at, document in enumerate(collection.documents)}
+        self._wholes = collection.wholes
         self._labels = RawLabels(({"groups": [group], "sensitivity": "internal"},))
 
     def entries(self) -> Iterator[Entry | Rejected]:
@@ -117,7 +129,8 @@ class _Passages:
     def read(self, entry: Entry) -> Content:
         document = self._documents[entry.key]
         title, text = document.get("title", ""), document["text"]
-        return Content((text if text.strip() else title).encode(), entry.key, "1", title=title, ready=True, passage=True)
+        data, whole = (text if text.strip() else title).encode(), self._wholes.get(document["_id"], "")
+        return Content(data, entry.key, "1", title=title, ready=True, passage=True, within=whole)
 
 
 def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
@@ -127,7 +140,7 @@ def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress],
     if not queries or not collection.documents:
         raise UsageError("collection_empty", f"`{folder}` has no judged query or no document", "check qrels.tsv")
     with tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place, _throw_away(Path(place) / "eval", options) as router:
-        report, seconds = _index(router, collection, progress)
+        report, seconds = _index(router, collection, options, progress)
         answers, total_us = _ask_all(router, queries)
         model_id = router.embedder.card.id
     ranked = {number: _documents(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
@@ -169,9 +182,11 @@ def _throw_away(folder: Path, options: Options) -> Router:
     return Router(changed)
 
 
-def _index(router: Router, collection: Collection, progress: Callable[[Progress], None] | None) -> tuple[int, float]:
+def _index(
+    router: Router, collection: Collection, options: Options, progress: Callable[[Progress], None] | None
+) -> tuple[int, float]:
     source = router.policies.current().sources[SOURCE]
-    job = SourceJob(source, _Passages(collection.documents, sorted(source.groups)[0]))
+    job = SourceJob(source, _Passages(collection, sorted(source.groups)[0]), options.contexts)
     began = time.perf_counter()
     report = router.index_jobs([job], progress=progress).sources[0]
     if report.error is not None:

@@ -226,7 +226,7 @@ class _SourceLine:
         held: Mapping[str, DocumentInfo],
     ) -> None:
         self.tenant, self.workshop, self.report = tenant, tenant.workshop, report
-        self.source, self.documents = job.source, job.documents
+        self.job, self.source, self.documents = job, job.source, job.documents
         self.rows, self.held = rows, held
         self.present = set(held)
 
@@ -234,8 +234,7 @@ class _SourceLine:
         labeller = Labeller(self.workshop.entity, self.source, self.documents)
         try:
             survey = survey_source(
-                self.source,
-                self.documents,
+                self.job,
                 labeller,
                 generation=self.tenant.generation,
                 rows=self.rows,
@@ -303,7 +302,7 @@ class _SourceLine:
         written.update({item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels})
         maker = Maker(
             self.workshop,
-            self.source,
+            self.job,
             labeller,
             generation=self.tenant.generation,
             run_id=self.tenant.run_id,
@@ -369,7 +368,7 @@ def _cause(item: Lost) -> Literal["forgotten", "not_indexable"]:
 
 
 def _chunks(batch: Iterable[Outcome]) -> int:
-    return sum(len(item.document.chunks) for item in batch if isinstance(item, Made))
+    return sum(item.row.chunks for item in batch if isinstance(item, Made))
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

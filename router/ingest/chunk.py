@@ -30,6 +30,7 @@ SMALL_TOKENS = 64  # a piece below this says too little alone
 JOINED_SHARE = 0.75  # small neighbours join up to this share of the room
 LEAST_ROOM_SHARE = 0.5  # title and heading path never take more than the other half
 OVERLAP_TOKENS = 32
+FEWEST_CHARS = 200
 CHARS_PER_TOKEN = 8  # a "word" of a thousand characters is one unknown token; it still has to be read by somebody
 PROGRAMMING = frozenset({"python", "javascript", "typescript", "tsx", "java", "go", "rust", "c", "cpp", "sql"})
 NEAR_SHARE = 0.25  # how much of the room a window gives up to end at a better place
@@ -84,7 +85,7 @@ def build_chunks(
     """The chunks of one document, in order."""
     title = parsed.title or title_of_key(key, code=parsed.language in PROGRAMMING)
     splitter = _Splitter(title, count, max_tokens)
-    code = parsed.language in PROGRAMMING and all(block.kind == "code" and block.span.page is None for block in parsed.blocks)
+    code = is_code(parsed)
     drafts = splitter.code_drafts(parsed.blocks) if code else splitter.prose_drafts(parsed.blocks)
     document_id = f"{source}/{key}"
     shared = {**parsed.meta, **(meta or {})}
@@ -108,8 +109,14 @@ def build_chunks(
     )
 
 
+def is_code(parsed: Parsed) -> bool:
+    """A source file whose blocks are its lines."""
+    return parsed.language in PROGRAMMING and all(block.kind == "code" and block.span.page is None for block in parsed.blocks)
+
+
 def embed_text(chunk: Chunk, count: Count, max_tokens: int) -> str:
-    """What the embedder reads of a chunk. Context and heading give way to the text, never the other way round."""
+    """What the embedder reads of a chunk. Context and heading give way to the text, never the other way round: `max_tokens` is
+    the limit under which the chunk was cut, without what was set aside for contexts."""
     head = chunk_head(chunk.title, chunk.heading_path, count, max_tokens)
     return "\n".join(part for part in (head, chunk.context, chunk.text) if part)
 
@@ -178,10 +185,19 @@ def looks_like_code(text: str) -> bool:
 def chunk_plain(
     title: str, text: str, *, count: Count, max_tokens: int, window_chars: int = 900, overlap_chars: int = 200
 ) -> list[str]:
-    """A passage that is a document already stays whole when title and text fit the model; else windows of about
-    `window_chars` that share `overlap_chars`, cut at blanks."""
-    if count(title) + count(text) <= max_tokens - SPECIAL_TOKENS:
+    """A passage that is a document already stays whole when title and text fit the model; else windows of about `window_chars`
+    that share `overlap_chars`, cut at blanks, and shorter ones where the model reads so dense a text in smaller pieces only."""
+    room = max_tokens - SPECIAL_TOKENS - count(title)
+    if count(text) <= room:
         return [text]
+    windows = _char_windows(text, window_chars, overlap_chars)
+    while window_chars > FEWEST_CHARS and any(count(window) > room for window in windows):
+        window_chars, overlap_chars = int(0.85 * window_chars), int(0.85 * overlap_chars)
+        windows = _char_windows(text, window_chars, overlap_chars)
+    return windows
+
+
+def _char_windows(text: str, window_chars: int, overlap_chars: int) -> list[str]:
     windows: list[str] = []
     start = 0
     while start < len(text):

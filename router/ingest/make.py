@@ -12,16 +12,17 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from router.domain import Chunk, Content, Entry, IndexedDocument, ManifestRow, Purpose, Source
+from router.domain import Chunk, Content, Embedded, Entry, IndexedDocument, ManifestRow, Purpose, twin_id
 from router.errors import Refused, SourceError
 from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
-from router.ingest.chunk import build_chunks, build_passages, embed_text
+from router.ingest.chunk import build_chunks, build_passages, embed_text, is_code, looks_like_code
+from router.ingest.context import Around, read_code_around, read_prose_around, with_contexts
 from router.ingest.front_matter import fold_name
 from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of, refusal_of
 from router.ingest.markup import read_text
 from router.ingest.parse import Parser
 from router.ingest.survey import Labeller, failed_row
-from router.ingest.workshop import PIPELINE, Failure, Workshop
+from router.ingest.workshop import Failure, SourceJob, Workshop
 from router.ports import DocumentSource
 
 _NOT_META = frozenset(map(fold_name, (*NARROWING, "tenant", "title", "version", "language", "supersedes")))
@@ -73,7 +74,7 @@ class Maker:
     def __init__(
         self,
         workshop: Workshop,
-        source: Source,
+        job: SourceJob,
         labeller: Labeller,
         *,
         generation: str,
@@ -82,7 +83,8 @@ class Maker:
         rows: Mapping[str, ManifestRow],
         present: frozenset[str],
     ) -> None:
-        self._workshop, self._source, self._labeller = workshop, source, labeller
+        self._workshop, self._job, self._labeller = workshop, job, labeller
+        self._source = source = job.source
         self._generation, self._run_id = generation, run_id
         self._entries, self._rows, self._present = entries, rows, present
         self._buried = workshop.manifest.buried(source.tenant, source.name)
@@ -111,7 +113,7 @@ class Maker:
             return begun
         begun.content, begun.content_hash = content, hashlib.sha256(content.data).hexdigest()
         if begun.content_hash in self._buried:
-            forgotten = failed_row(self._source, self._generation, entry, row, "forgotten", "it was forgotten by `index forget`")
+            forgotten = failed_row(self._job, self._generation, entry, row, "forgotten", "it was forgotten by `index forget`")
             forgotten = replace(forgotten, state="forgotten", fingerprint=content.fingerprint, content_hash=begun.content_hash)
             begun.ended = Lost(entry, forgotten, forgotten.reason, forgotten.detail)
         elif row is not None and self._is_known(row, begun.content_hash):
@@ -124,14 +126,14 @@ class Maker:
         return (row.state, row.content_hash, row.pipeline) == (
             "indexed",
             content_hash,
-            PIPELINE,
+            self._job.pipeline,
         ) and row.document_id in self._present
 
     def _unread(self, entry: Entry, error: SourceError) -> Lost:
         """A file that is being written stays as it was until the next run; anything else may no longer be shown."""
         row = None
         if error.code != "changed_while_read":
-            row = failed_row(self._source, self._generation, entry, self._rows.get(entry.key), error.code, error.message)
+            row = failed_row(self._job, self._generation, entry, self._rows.get(entry.key), error.code, error.message)
             row = replace(row, fingerprint="")
         return Lost(entry, row, error.code, error.message)
 
@@ -145,9 +147,13 @@ class Maker:
 
     def _lost(self, begun: _Begun, reason: str, detail: str, narrowing: str) -> Lost:
         assert begun.content is not None
-        row = failed_row(self._source, self._generation, begun.entry, self._rows.get(begun.entry.key), reason, detail)
+        row = failed_row(self._job, self._generation, begun.entry, self._rows.get(begun.entry.key), reason, detail)
         row = replace(
-            row, fingerprint=begun.content.fingerprint, content_hash=begun.content_hash, narrowing=narrowing, pipeline=PIPELINE
+            row,
+            fingerprint=begun.content.fingerprint,
+            content_hash=begun.content_hash,
+            narrowing=narrowing,
+            pipeline=self._job.pipeline,
         )
         return Lost(begun.entry, row, reason, detail)
 
@@ -176,32 +182,61 @@ class Maker:
         self.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
         version = str(front["version"])[:100] if front.get("version") is not None else None
         passage, title = begun.content.passage, clean_title(begun.content.title)
-        build = build_passages if passage else build_chunks
+        build, meta = build_passages if passage else build_chunks, self._meta(entry, front, labelled)
+        around = self._around(parsed, begun.content, meta)
+        count, limit = self._workshop.embedder.count_tokens, self._workshop.embedder.card.max_tokens - around.reserve_tokens
         chunks = build(
             replace(parsed, title=title if passage else title or parsed.title),
             source=self._source.name,
             key=entry.key,
             uri=entry.uri,
-            count=self._workshop.embedder.count_tokens,
-            max_tokens=self._workshop.embedder.card.max_tokens,
+            count=count,
+            max_tokens=limit,
             version=version,
-            meta=self._meta(entry, front, labelled),
+            meta=meta,
         )
-        document_id = f"{self._source.name}/{entry.key}"
-        document = IndexedDocument(self._source.name, document_id, labelled.labels, self._embedded(chunks, labelled))
+        told = with_contexts(chunks, around, count)
+        twins: tuple[Chunk, ...] = ()
+        if self._job.contexts == "both":
+            twins = tuple(replace(chunk, chunk_id=twin_id(chunk.chunk_id)) for chunk in told)
+        else:
+            chunks = told
+        vectors = self._vectors([*chunks, *twins], labelled, limit)
+        document = IndexedDocument(
+            self._source.name,
+            f"{self._source.name}/{entry.key}",
+            labelled.labels,
+            tuple(zip(chunks, vectors[: len(chunks)], strict=True)),
+            tuple(zip(twins, vectors[len(chunks) :], strict=True)),
+        )
         row = ManifestRow(
             self._source.tenant, self._generation, self._source.name, entry.key, "indexed", begun.content.fingerprint,
-            begun.content_hash, version, len(chunks), labelled.digest, narrowing, self._workshop.embedder.card.id, PIPELINE,
-            indexed_at_us=self._workshop.now_us(),
+            begun.content_hash, version, len(vectors), labelled.digest, narrowing, self._workshop.embedder.card.id,
+            self._job.pipeline, indexed_at_us=self._workshop.now_us(),
         )  # fmt: skip
         return Made(entry, row, document)
 
-    def _embedded(self, chunks: Sequence[Chunk], labelled: Labelled) -> tuple[tuple[Chunk, Any], ...]:
+    def _around(self, parsed: Parsed, content: Content, meta: Mapping[str, str]) -> Around:
+        """What contexts are made from, all of it of this document."""
+        if self._job.contexts == "none":
+            return Around()
+        if content.passage:
+            whole = clean_text(content.within)
+            return read_code_around(whole) if looks_like_code(whole) else Around()
+        if is_code(parsed):
+            return read_code_around(_whole(parsed.blocks))
+        headings = [block.text for block in parsed.blocks if block.kind == "heading"]
+        return read_prose_around(headings, {**parsed.meta, **meta})
+
+    def _vectors(self, chunks: Sequence[Chunk], labelled: Labelled, limit: int) -> list[Embedded]:
+        """One call a document; a chunk without a context reads like its plain twin and is embedded once."""
         embedder, sensitivity = self._workshop.embedder, labelled.labels.get("sensitivity")
         classes = frozenset({sensitivity}) if isinstance(sensitivity, int) else frozenset({3})
         purpose = Purpose(self._workshop.principal, "embed_chunks", classes, self._run_id)
-        texts = [embed_text(chunk, embedder.count_tokens, embedder.card.max_tokens) for chunk in chunks]
-        return tuple(zip(chunks, embedder.embed_chunks(texts, purpose), strict=True))
+        texts = [embed_text(chunk, embedder.count_tokens, limit) for chunk in chunks]
+        different = list(dict.fromkeys(texts))
+        vectors = dict(zip(different, embedder.embed_chunks(different, purpose), strict=True))
+        return [vectors[text] for text in texts]
 
     def _meta(self, entry: Entry, front: Mapping[str, Any], labelled: Labelled) -> dict[str, str]:
         """Front matter that is neither label nor field of a chunk, as text."""
@@ -229,6 +264,16 @@ class Maker:
                 pass
         self.notes.append(Failure(entry.key, "supersedes_dropped", why))
         return None
+
+
+def _whole(blocks: Sequence[Block]) -> str:
+    """A source file as it was read: each block at its lines."""
+    lines: list[str] = []
+    for block in blocks:
+        first = block.span.lines[0] if block.span.lines else len(lines) + 1
+        lines += [""] * (first - 1 - len(lines))
+        lines += block.text.split("\n")
+    return "\n".join(lines)
 
 
 def _read_ready(content: Content) -> Parsed:

@@ -19,7 +19,7 @@ from router.errors import PointsmanError, SourceError, UsageError
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Unlabelled
 from router.ingest.survey import Labeller, Survey, survey_source
-from router.ingest.workshop import PIPELINE, SourceJob, Workshop
+from router.ingest.workshop import SourceJob, Workshop
 from router.ports import DocStore, DocumentInfo, DocumentSource, Manifest
 
 
@@ -122,8 +122,7 @@ def _source_findings(
 ) -> Iterator[Finding]:
     source, known = job.source, {row.key: row for row in rows}
     survey = survey_source(
-        source,
-        job.documents,
+        job,
         Labeller(workshop.entity, source, job.documents),
         generation=generation,
         rows=known,
@@ -171,8 +170,8 @@ def _absent(
                 "chunks_differ",
                 f"{held[row.document_id].chunks} chunks in the store, {row.chunks} in the manifest",
             )
-        elif row.pipeline != PIPELINE:
-            yield row.document_id, "changed", "it was made by another version of parser and chunker"
+        elif row.pipeline != job.pipeline:
+            yield row.document_id, "changed", "it was made by another version of parser, chunker or contexts"
         elif _has_changed(job, entry, row):
             yield row.document_id, "changed", "it reads otherwise than when it was indexed"
     for row in known.values():

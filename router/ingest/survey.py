@@ -17,7 +17,7 @@ from router.domain import Entry, Labels, ManifestRow, Rejected, Source
 from router.filters import EntityType
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Labelled, Unlabelled, build_labels
-from router.ingest.workshop import PIPELINE, Failure
+from router.ingest.workshop import Failure, SourceJob
 from router.ports import DocumentInfo, DocumentSource
 
 _NOTES = frozenset({"rule_matches_nothing", "sidecar_without_document", "labels_not_used"})
@@ -83,8 +83,7 @@ class Labeller:
 
 
 def survey_source(
-    source: Source,
-    documents: DocumentSource,
+    job: SourceJob,
     labeller: Labeller,
     *,
     generation: str,
@@ -94,21 +93,21 @@ def survey_source(
 ) -> Survey:
     """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents.
     Raises `SourceError`."""
-    survey = Survey()
-    _list_entries(survey, documents)
+    source, survey = job.source, Survey()
+    _list_entries(survey, job.documents)
     for entry in survey.entries.values():
         row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
         if row is not None and row.state == "indexed" and row.content_hash in buried:
-            after = failed_row(source, generation, entry, row, "forgotten", "it was forgotten by `index forget`")
+            after = failed_row(job, generation, entry, row, "forgotten", "it was forgotten by `index forget`")
             survey.drops.append(Drop(row.document_id, row, replace(after, state="forgotten"), "forgotten"))
             continue
         try:
             labelled = labeller.label(entry, row.narrowing if row is not None else "{}")
         except Unlabelled as fault:
-            after = failed_row(source, generation, entry, row, fault.reason, fault.detail)
-            _unlabelled(survey, entry, after, row, info, again=_may_be_labelled(labeller, entry, row))
+            after = failed_row(job, generation, entry, row, fault.reason, fault.detail)
+            _unlabelled(survey, entry, after, row, info, again=_may_be_labelled(labeller, entry, row, job.pipeline))
             continue
-        _labelled(survey, entry, row, info, labelled)
+        _labelled(survey, entry, row, info, labelled, job.pipeline)
     survey.drops.extend(Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries)
     listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
     survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)
@@ -130,18 +129,19 @@ def _list_entries(survey: Survey, documents: DocumentSource) -> None:
         survey.failures.append(Failure(key, "repeated_key", "the source lists this key more than once"))
 
 
-def failed_row(source: Source, generation: str, entry: Entry, row: ManifestRow | None, reason: str, detail: str) -> ManifestRow:
+def failed_row(job: SourceJob, generation: str, entry: Entry, row: ManifestRow | None, reason: str, detail: str) -> ManifestRow:
     """The manifest's row for a document that is not indexed; what was read of it before is remembered."""
-    known = row if row is not None else ManifestRow(source.tenant, generation, source.name, entry.key, "failed", "", "")
+    new = ManifestRow(job.source.tenant, generation, job.source.name, entry.key, "failed", "", "")
+    known = row if row is not None else new
     return replace(
         known, generation=generation, state="failed", reason=reason, detail=detail, chunks=0, label_digest="", version=None,
-        pipeline=known.pipeline or PIPELINE,
+        pipeline=known.pipeline or job.pipeline,
     )  # fmt: skip
 
 
-def _may_be_labelled(labeller: Labeller, entry: Entry, row: ManifestRow | None) -> bool:
+def _may_be_labelled(labeller: Labeller, entry: Entry, row: ManifestRow | None, pipeline: str) -> bool:
     """Whether only what was read of the document before keeps it out, and it may read otherwise now."""
-    if row is None or row.narrowing == "{}" or _same(row, entry):
+    if row is None or row.narrowing == "{}" or _same(row, entry, pipeline):
         return False
     try:
         labeller.label(entry, "{}")
@@ -150,8 +150,8 @@ def _may_be_labelled(labeller: Labeller, entry: Entry, row: ManifestRow | None) 
     return True
 
 
-def _same(row: ManifestRow, entry: Entry) -> bool:
-    return bool(row.fingerprint) and (row.fingerprint, row.pipeline) == (entry.fingerprint, PIPELINE)
+def _same(row: ManifestRow, entry: Entry, pipeline: str) -> bool:
+    return bool(row.fingerprint) and (row.fingerprint, row.pipeline) == (entry.fingerprint, pipeline)
 
 
 def _unlabelled(
@@ -165,12 +165,14 @@ def _unlabelled(
         survey.failures.append(Failure(after.key, after.reason, after.detail))
 
 
-def _labelled(survey: Survey, entry: Entry, row: ManifestRow | None, info: DocumentInfo | None, labelled: Labelled) -> None:
+def _labelled(
+    survey: Survey, entry: Entry, row: ManifestRow | None, info: DocumentInfo | None, labelled: Labelled, pipeline: str
+) -> None:
     if row is None or row.state == "writing":
         survey.pending.append(entry)
     elif row.state == "indexed":
-        _indexed(survey, entry, row, info, labelled)
-    elif not _same(row, entry) or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
+        _indexed(survey, entry, row, info, labelled, pipeline)
+    elif not _same(row, entry, pipeline) or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
         survey.pending.append(entry)
     else:
         into = survey.notes if row.state == "forgotten" else survey.failures
@@ -179,7 +181,9 @@ def _labelled(survey: Survey, entry: Entry, row: ManifestRow | None, info: Docum
             survey.drops.append(Drop(row.document_id, row, row, "not_indexable"))
 
 
-def _indexed(survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled) -> None:
+def _indexed(
+    survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled, pipeline: str
+) -> None:
     """A change of rules applies at once, also to a document that will be read again: reading takes time."""
     if info is None or info.chunks != row.chunks:
         survey.pending.append(entry)
@@ -188,7 +192,7 @@ def _indexed(survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo 
         survey.relabels.append(Relabel(row, labelled.labels, labelled.digest))
     elif row.label_digest != labelled.digest:
         survey.corrected.append(replace(row, label_digest=labelled.digest))
-    if not _same(row, entry):
+    if not _same(row, entry, pipeline):
         survey.pending.append(entry)
     else:
         survey.unchanged += info.label_digest == labelled.digest

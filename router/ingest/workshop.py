@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from router.domain import LabelChange, Source
 from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import LIMITS, ParseLimits
+from router.ingest.context import VERSION as CONTEXT_VERSION
 from router.ports import DocStore, DocumentSource, Embedder, Manifest
 
-PIPELINE = "2"
+PIPELINE = "3"
 """Version of parser and chunker: a document made by another is made again."""
+
+Contexts = Literal["none", "structure", "both"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceJob:
+    """`contexts`: a plain index, a contextual one, or both."""
+
     source: Source
     documents: DocumentSource
+    contexts: Contexts = "structure"
+
+    @property
+    def pipeline(self) -> str:
+        """What the manifest keeps of how a document was made: parser, chunker, contexts."""
+        return PIPELINE if self.contexts == "none" else f"{PIPELINE}+{self.contexts}+{CONTEXT_VERSION}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from router.app import Router
 from router.domain import Embedded, Entry, IndexedDocument, ManifestRow, ModelCard
 from router.ingest.build import index_sources
 from router.ingest.survey import Labeller
-from router.ingest.workshop import PIPELINE, Workshop
+from router.ingest.workshop import Workshop
 from tests.bench import worlds
 from tests.bench.measure import Figure, run_pairs
 
@@ -103,7 +103,7 @@ def _fill(router: Router, workshop: Workshop) -> None:
         rows.append(
             ManifestRow(
                 worlds.TENANT, generation, "manuals", entry.key, "indexed", entry.fingerprint,
-                hashlib.sha256(entry.key.encode()).hexdigest(), None, CHUNKS, labelled.digest, "{}", CARD.id, PIPELINE,
+                hashlib.sha256(entry.key.encode()).hexdigest(), None, CHUNKS, labelled.digest, "{}", CARD.id, job.pipeline,
                 indexed_at_us=at_us,
             )
         )  # fmt: skip

@@ -18,7 +18,7 @@ from router.app import Router
 from router.domain import IndexedDocument, ManifestRow
 from router.ingest.build import _SourceLine, _Tenant
 from router.ingest.survey import Labeller, Survey, survey_source
-from router.ingest.workshop import PIPELINE, SourceJob, SourceReport
+from router.ingest.workshop import SourceJob, SourceReport
 from tests.bench import worlds
 from tests.bench.incremental import CARD, TINY, open_workshop
 from tests.bench.measure import Figure, run_pairs
@@ -141,7 +141,7 @@ def _fill(router: Router) -> None:
         rows.append(
             ManifestRow(
                 worlds.TENANT, generation, "manuals", entry.key, "indexed", entry.fingerprint, "0" * 64, None, CHUNKS,  # type: ignore[union-attr]
-                labelled.digest, "{}", CARD.id, PIPELINE,
+                labelled.digest, "{}", CARD.id, job.pipeline,
             )
         )  # fmt: skip
     workshop.store.put(worlds.TENANT, documents, model=CARD, generation=generation)

@@ -139,7 +139,7 @@ def index_status(ctx: typer.Context, json: Json = False, config: Config = None) 
 
 @index_app.command("verify")
 def index_verify(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
-    """Reconcile manifest, store and sources; exit code 1 when they differ. Example: pointsman index verify"""
+    """Reconcile manifest, store, sources and tables; exit code 1 when they differ. Example: pointsman index verify"""
     from router.doors.cli.index import run_verify
 
     run_verify(**_options(ctx, json, config))
@@ -270,7 +270,9 @@ def log_summary(ctx: typer.Context, since: Since = "24h", json: Json = False, co
 def eval_retrieval(
     ctx: typer.Context,
     collection: Annotated[Path, typer.Argument(metavar="DIR", help="BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv.")],
-    contexts: Annotated[str, typer.Option(help="What stands in front of each chunk: structure (words of its document) or none.")] = "structure",
+    contexts: Annotated[
+        str, typer.Option(help="What stands in front of each chunk: structure (words of its document) or none.")
+    ] = "structure",
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
     rerank: Annotated[str, typer.Option(help="local or none.")] = "local",
@@ -448,7 +450,7 @@ def eval_access(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Random principals on your live documents: filter, store and Cedar must agree. Example: pointsman eval access --cases 1000"""
+    """Random principals on your live documents and rows: filters, engines and Cedar must agree. Example: pointsman eval access --cases 1000"""
     from router.doors.cli.evaluate import run_access
 
     run_access(cases, seed, **_options(ctx, json, config))
