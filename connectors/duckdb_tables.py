@@ -522,7 +522,7 @@ class DuckTables:
 
 _FAULTS = {
     "sql_start": ("no worker for tables could be started", "see the log; `pointsman doctor` checks the database"),
-    "sql_database": ("the snapshot of the tables cannot be opened", "run `pointsman index` to make a new one"),
+    "sql_database": ("the snapshot of the tables cannot be opened", "run `pointsman index --full` to make a new one"),
     "sql_relation": (
         "a table of the catalogue is not in the snapshot as governance describes it",
         "run `pointsman catalog check`",

@@ -125,7 +125,7 @@ def test_a_worker_killed_from_outside(config):
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "noise", "half"])
 def test_a_snapshot_that_is_damaged(config, damage):
-    """A code, a record, and what to do; never a traceback, a path or an answer."""
+    """A code, a record, and what to do, which helps; never a traceback, a path or an answer."""
     (path,) = (config.parent / "state" / "tables").glob("tables-*.duckdb")
     whole = path.read_bytes()
     if damage == "gone":
@@ -139,8 +139,12 @@ def test_a_snapshot_that_is_damaged(config, damage):
     assert "pointsman index" in error["hint"]
     assert str(config.parent) not in done.stdout.decode()
     assert b"Traceback" not in done.stderr
+    again = error["hint"].split("`")[1].split()[1:]
     with Router(load_settings(config)) as router:
         assert [code for _, code in sealed(router)] == [error["code"]]
+    assert run_command(*again, "--config", config, "--json", cwd=config.parent).returncode == 0
+    with Router(load_settings(config)) as router:
+        assert router.ask_sql(SHORT, token=router.mint("analyst-1")).table.rows[0][0] > 0
 
 
 def test_a_switch_under_the_whole_line(config):
