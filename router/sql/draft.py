@@ -31,6 +31,8 @@ from router.sql.reading import read_form
 ROUNDS = 2
 LEAST_ROUND_S = 1.0
 """A repair is not begun with less time than this."""
+MODEL_SHARE = 0.75
+"""Of the time that is left: the rest is for the gate and the rows."""
 MAX_DEPTH = 24
 SQL_READING = "SQL that a model wrote; there is no form behind it, so read the text itself before you rely on it"
 
@@ -102,7 +104,7 @@ def draft_by_model(
         if at > 1 and left_s() < LEAST_ROUND_S:
             return _refused(code, at - 1)
         try:
-            reply = model.draft(SYSTEM, asked, REPLY_SCHEMA, purpose=purpose, deadline_s=left_s())
+            reply = model.draft(SYSTEM, asked, REPLY_SCHEMA, purpose=purpose, deadline_s=left_s() * MODEL_SHARE)
             found = _judge(reply.value, reply.model, catalog, check, dict(min_group or {}), at)
         except LedgerError:
             raise

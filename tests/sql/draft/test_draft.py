@@ -34,10 +34,11 @@ class Scripted:
     """Implements `router.ports.Model`; an exception among the replies is raised."""
 
     def __init__(self, *replies) -> None:
-        self.replies, self.asked = list(replies), []
+        self.replies, self.asked, self.deadlines = list(replies), [], []
 
     def draft(self, system, prompt, schema, *, purpose, deadline_s):
         self.asked.append(json.loads(prompt))
+        self.deadlines.append(deadline_s)
         reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
         if isinstance(reply, BaseException):
             raise reply
@@ -173,6 +174,13 @@ def test_no_second_round_without_time():
     model, left = Scripted({"sql": "x"}), iter([5.0, 0.5])
     assert draft(model, left_s=lambda: next(left)).code == "draft_refused"
     assert len(model.asked) == 1
+
+
+def test_a_model_is_not_given_all_the_time():
+    model = Scripted({"sql": "x"}, {"form": FORM})
+    left = iter([8.0, 4.0, 4.0])
+    assert isinstance(draft(model, left_s=lambda: next(left)), Draft)
+    assert model.deadlines == [6.0, 3.0]
 
 
 def test_nothing_granted_and_long_questions_ask_nobody():
