@@ -165,6 +165,16 @@ def test_keys_hold(folder):
     assert sang < set(singers), "every singer sang, so that nothing tells an inner join from an outer one"
 
 
+def test_literals_of_a_foreign_key_stand_where_it_points_to(tmp_path):
+    folder = write(tmp_path / "set", [("x", "SELECT count(*) FROM Singer_in_Concert WHERE Singer_ID = 7 AND Concert_ID = 9")])
+    court = court_of(folder)
+    for rows in court.rows:
+        assert 7 in {row[0] for row in rows["Singer"]}
+        assert (9, 7) in rows["Singer_in_Concert"]
+        assert {row[1] for row in rows["Singer_in_Concert"]} <= {row[0] for row in rows["Singer"]}
+    court.close()
+
+
 def test_a_year_is_a_number_and_a_day_is_a_date(folder):
     kinds = {column.name: column.kind for table in workshop_of(folder).schema.tables for column in table.columns}
     assert kinds == {

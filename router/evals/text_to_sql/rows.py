@@ -70,6 +70,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 def open_workshop(schema: Schema, uses: Uses) -> Workshop:
     links = _links(schema, uses)
+    uses = replace(uses, literals=_at_home(uses, links))
     schema = _settled(schema, uses, links)
     rng = dice(f"recipes of {schema.name}")
     keys = {table.name.lower(): _keys(table, links) for table in schema.tables}
@@ -99,6 +100,14 @@ def _links(schema: Schema, uses: Uses) -> dict[tuple[str, str], tuple[str, str]]
                 found[child] = parent
                 break
     return {child: parent for child, parent in found.items() if child != parent}
+
+
+def _at_home(uses: Uses, links: dict[tuple[str, str], tuple[str, str]]) -> dict[tuple[str, str], list[tuple[str, Any]]]:
+    """Literals of a foreign key are planted where it points to."""
+    found: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+    for key, literals in uses.literals.items():
+        found.setdefault(_root(links, key), []).extend(literals)
+    return found
 
 
 def _keys(table: Table, links: dict[tuple[str, str], tuple[str, str]]) -> list[tuple[str, ...]]:
@@ -217,8 +226,8 @@ def _is_own_text(table: Table, name: str, *, grouped: bool) -> bool:
         return False
     if not re.search(r"name|title", name, re.IGNORECASE):
         return not grouped
-    plain, own = name.lower(), re.sub(r"s$", "", table.name.lower())
-    return not table.links or plain in ("name", "title") or plain.startswith(own) or own.endswith(plain.partition("_")[0])
+    plain, own = name.lower(), table.name.lower()
+    return not table.links or plain in ("name", "title") or plain[:4] in (own[:4], own.rpartition("_")[2][:4])
 
 
 def _digits(like: Sequence[str], rng: random.Random) -> list[str]:
@@ -409,8 +418,9 @@ class _Filler:
         if theme is not None:
             for (owner, column), (op, value) in theme.wanted.items():
                 if owner == name:
-                    made = self._fitting(self.workshop.recipes[owner, column], op, value)
-                    if made is not None:
+                    recipe = self.workshop.recipes[owner, column]
+                    made = self._fitting(recipe, op, value)
+                    if made is not None and (recipe.link is None or self._is_there(recipe.link, made)):
                         wanted[column] = made
         same = self._namesake(name, wanted, rows)
         if same is not None:
@@ -431,6 +441,9 @@ class _Filler:
         rows.append(row)
         if theme is not None:
             self.marked.setdefault((theme.query, name), []).append(row)
+
+    def _is_there(self, link: tuple[str, str], value: Any) -> bool:
+        return any(row[link[1]] == value for row in self.rows.get(link[0], []))
 
     def _namesake(self, name: str, wanted: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         """A row of the name that is wanted, where nothing but the name is: names of their own are seldom shared."""
