@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,10 +55,11 @@ class CatalogFinding:
 
 def derive_catalog(relations: Iterable[Relation], name: str) -> dict[str, Any]:
     """An Ossie document of names, types and keys. Names become plain ones; expressions speak of the columns as they are."""
-    known = {relation.name: _plain(relation.name) for relation in relations}
     of = list(relations)
+    known = _plain_names(relation.name for relation in of)
+    taken = set(known.values())
     model: dict[str, Any] = {"name": _plain(name), "datasets": [_derive_dataset(relation, known) for relation in of]}
-    joins = [join for relation in of for join in _derive_joins(relation, known)]
+    joins = [join for relation in of for join in _derive_joins(relation, known, taken)]
     if joins:
         model["relationships"] = joins
     return {"version": OSSIE_VERSION, "semantic_model": [model]}
@@ -72,9 +74,10 @@ def _derive_dataset(relation: Relation, known: Mapping[str, str]) -> dict[str, A
         dataset["primary_key"] = list(relation.primary_key)
     if relation.unique_keys:
         dataset["unique_keys"] = [list(key) for key in relation.unique_keys]
+    names = _plain_names(column.name for column in relation.columns)
     dataset["fields"] = [
         {
-            "name": _plain(column.name),
+            "name": names[column.name],
             "expression": {"dialects": [{"dialect": "ANSI_SQL", "expression": _expression(column.name)}]},
             "datatype": ossie_type(column.type),
         }
@@ -83,10 +86,11 @@ def _derive_dataset(relation: Relation, known: Mapping[str, str]) -> dict[str, A
     return dataset
 
 
-def _derive_joins(relation: Relation, known: Mapping[str, str]) -> list[dict[str, Any]]:
+def _derive_joins(relation: Relation, known: Mapping[str, str], taken: set[str]) -> list[dict[str, Any]]:
+    """Datasets and relationships share one space of names; `taken` grows."""
     return [
         {
-            "name": f"{known[relation.name]}_{'_'.join(map(_plain, columns))}",
+            "name": _free(f"{known[relation.name]}_{'_'.join(map(_plain, columns))}", taken),
             "from": known[relation.name],
             "to": known[other],
             "from_columns": list(columns),
@@ -95,6 +99,22 @@ def _derive_joins(relation: Relation, known: Mapping[str, str]) -> list[dict[str
         for columns, other, theirs in relation.foreign_keys
         if other in known
     ]
+
+
+def _plain_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name and its plain one. What is plain already keeps its own: an expression that says it must mean it."""
+    given = list(names)
+    kept = {name for name in given if _plain(name) == name.lower()}
+    taken = {name.lower() for name in kept}
+    return {name: name.lower() if name in kept else _free(_plain(name), taken) for name in given}
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, or the first of its kind that nothing else has; it is taken from now on."""
+    every = itertools.chain([name], (f"{name}_{count}" for count in itertools.count(2)))
+    free = next(each for each in every if each not in taken)
+    taken.add(free)
+    return free
 
 
 def ossie_type(kind: str) -> str:

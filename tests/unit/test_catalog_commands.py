@@ -95,6 +95,26 @@ def test_what_is_derived_can_be_loaded(tmp_path, capsys):
     assert [field.name for field in policies.catalog.dataset("order_").fields] == ["id", "group_", "_2nd", "from_"]
 
 
+def test_names_that_would_meet_are_kept_apart(tmp_path, capsys):
+    """A field whose expression says a plain name means the column of that name, whatever else became plain."""
+    path = tmp_path / "twins.duckdb"
+    app.make_tables(
+        'CREATE TABLE "A-b" (id INTEGER PRIMARY KEY); CREATE TABLE a_b (id INTEGER PRIMARY KEY);'
+        'CREATE TABLE t ("X y" INTEGER, x_y INTEGER, "x-y" INTEGER, "order" INTEGER, order_ INTEGER, REF INTEGER REFERENCES a_b (id));'
+        "CREATE TABLE t_ref (n INTEGER)",
+        path,
+    )
+    (model,) = yaml.safe_load(derived(path, capsys))["semantic_model"]
+    assert {dataset["source"]: dataset["name"] for dataset in model["datasets"]} == {
+        "main.A-b": "a_b_2", "main.a_b": "a_b", "main.t": "t", "main.t_ref": "t_ref",
+    }  # fmt: skip
+    fields = next(dataset for dataset in model["datasets"] if dataset["name"] == "t")["fields"]
+    assert {field["expression"]["dialects"][0]["expression"]: field["name"] for field in fields} == {
+        '"X y"': "x_y_2", "x_y": "x_y", '"x-y"': "x_y_3", '"order"': "order__2", "order_": "order_", "REF": "ref",
+    }  # fmt: skip
+    assert model["relationships"][0]["name"] == "t_ref_2"
+
+
 def test_no_value_is_told(database, capsys):
     assert "CANARY" not in derived(database, capsys)
 
