@@ -26,14 +26,13 @@ from router.evals.text_to_sql.schemas import Question, load_questions, load_sche
 from router.sql.check import narrow
 from router.sql.compile import lower_form
 from router.sql.form import Form
+from router.sql.planner import CURATED, DERIVED, Abstention, StoredValues, build_index, plan_question
 from router.sql.reading import read_form
 
 if TYPE_CHECKING:
     from router.catalog import Catalog
     from router.ports import SqlEngine
 
-AUTO, CURATED = 0.85, 0.6
-"""Least confidence of an answer: over names alone, and where somebody wrote synonyms."""
 CURVE = (0.0, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 DEADLINE_S = 60.0
 
@@ -54,7 +53,7 @@ class Options:
     def threshold(self) -> float:
         if self.confidence is not None:
             return self.confidence
-        return AUTO if self.synonyms is None else CURATED
+        return DERIVED if self.synonyms is None else CURATED
 
 
 def parse_options(folder: Path, gold: str, synonyms: Path | None, seeds: int, confidence: float | None, today: date) -> Options:
@@ -217,12 +216,10 @@ def _ask_all(court: Court, name: str, options: Options, engine: SqlEngine, repor
 
 def planner(court: Court, catalog: Catalog, today: date) -> Plan:
     """The planner over this catalogue and the texts that its rows hold."""
-    from router.sql.planner import Abstention, StoredValues, build_index, plan_question
-
     index = build_index(catalog, [StoredValues(*stored) for stored in court.stored(catalog)])
 
     def plan(text: str) -> Form | str:
-        found: Form | Abstention = plan_question(text, index, today)
+        found = plan_question(text, index, today)
         return found.code if isinstance(found, Abstention) else found
 
     return plan
