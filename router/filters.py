@@ -322,6 +322,26 @@ def check(f: Filter, entity: EntityType) -> None:
         _check_literals(node, spec, entity)
 
 
+def may_hold(f: Filter, sets: Mapping[str, frozenset[str]], least: Mapping[str, int]) -> bool:
+    """False only where nothing can match whose sets lie within `sets` and whose numbers are no less than `least`.
+
+    `f` has its Not inside, as simplifying leaves it; a leaf that is not understood may hold."""
+    match f:
+        case Never():
+            return False
+        case And(items):
+            return all(may_hold(item, sets, least) for item in items)
+        case Or(items):
+            return any(may_hold(item, sets, least) for item in items)
+        case Overlaps(field, values) if field in sets:
+            return not values.isdisjoint(sets[field])
+        case Le(field, value) | Eq(field, value) if field in least and type(value) is int:
+            return value >= least[field]
+        case Lt(field, value) if field in least and type(value) is int:
+            return value > least[field]
+    return True
+
+
 def walk(f: Filter) -> Iterable[Filter]:
     """Every node, parents first."""
     stack = [f]

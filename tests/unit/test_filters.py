@@ -49,6 +49,7 @@ from router.filters import (
     guard,
     like,
     matches,
+    may_hold,
     simplify,
     walk,
     words,
@@ -161,6 +162,33 @@ def test_guard_dominates(f: Filter, thing: Labels) -> None:
     guarded = guard(f, ENTITY)
     assert _undominated(guarded) == []
     assert matches(guarded, thing) == matches(f, thing)
+
+
+@LONG
+@given(f=corpus.filters, thing=things(), negated=st.booleans())
+def test_what_may_not_hold_matches_nothing_inside_the_envelope(f: Filter, thing: Labels, negated: bool) -> None:
+    """Whatever the envelope, so long as the thing lies in it: here the narrowest one that it does."""
+    groups, sensitivity = thing.get("groups", frozenset()), thing.get("sensitivity", LONG_MIN)
+    assert isinstance(groups, frozenset)
+    assert isinstance(sensitivity, int)
+    one = simplify(Not(f) if negated else f, ENTITY)
+    assert may_hold(one, {"groups": groups}, {"sensitivity": sensitivity}) or not matches(one, thing)
+
+
+def test_what_may_not_hold() -> None:
+    sets, least = {"groups": frozenset({"a", "b"})}, {"sensitivity": 2}
+    mine, low = Overlaps("groups", frozenset({"c"})), Le("sensitivity", 1)
+    for f in (NEVER, mine, low, Lt("sensitivity", 2), Eq("sensitivity", 0), And((ALWAYS, low)), Or((mine, low, NEVER))):
+        assert not may_hold(f, sets, least)
+    for f in (
+        ALWAYS,
+        Overlaps("groups", frozenset({"c", "a"})),
+        Le("sensitivity", 2),
+        Or((mine, ALWAYS)),
+        Not(mine),
+        Le("rank", 0),
+    ):
+        assert may_hold(f, sets, least)
 
 
 def _negations_are_read_right(f: Filter, thing: Labels) -> bool | None:
