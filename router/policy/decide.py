@@ -38,6 +38,7 @@ from router.filters import (
     compile_part,
     join_parts,
     join_sources,
+    may_hold,
 )
 from router.memo import Memo
 from router.policy.governance import DatasetFacts
@@ -198,6 +199,7 @@ class PolicySet:
             return (), join_sources((), SOURCE_FIELD)
         parts: dict[Hashable, Part] = {}
         compiled: dict[Hashable, tuple[Part, tuple[str, ...]]] = {}
+        reaching: dict[Hashable, bool] = {}
         residuals = self._residuals(principal, "search", day_ms)
         try:
             open_trees = {policy_id: _read(residual, "Document") for policy_id, residual in residuals.items()}
@@ -213,8 +215,10 @@ class PolicySet:
             kind = (source.groups, source.least, *[name in member.sources for member in members])
             if kind not in compiled:
                 compiled[kind] = self._compile(said, name, parts)
+                # Groups that no label of the source may carry, or too low a clearance: nothing of it exists for this caller.
+                reaching[kind] = may_hold(compiled[kind][0].filter, {"groups": source.groups}, {"sensitivity": source.least})
             part, speaking = compiled[kind]
-            if part.filter != NEVER:
+            if reaching[kind]:
                 granted.append((Grant(name, part.filter, speaking), part))
         joined = join_sources(((grant.source, part) for grant, part in granted), SOURCE_FIELD)
         try:
