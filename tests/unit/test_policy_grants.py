@@ -8,8 +8,8 @@ import pytest
 from router.domain import Principal
 from router.errors import PolicyError
 from router.filters import canonical, matches
-from router.policy import to_day_ms
 from router.memo import Memo
+from router.policy import to_day_ms
 from tests import policy_world as world
 
 POLICIES = """
@@ -78,6 +78,14 @@ def test_the_tenant_wall_is_a_top_level_conjunct(policies):
 
 def test_no_groups_no_grants(policies):
     assert policies.grants(dataclasses.replace(ADA, groups=frozenset()), world.NOW).search == ()
+
+
+def test_what_no_label_could_ever_open_does_not_exist(policies):
+    """Groups outside the envelope, or a clearance below the least of it: the source is not even named."""
+    assert [grant.source for grant in policies.grants(ADA, world.NOW).search] == ["alpha"]
+    assert policies.grants(dataclasses.replace(ADA, groups=frozenset({"corp:z"})), world.NOW).search == ()
+    low = dataclasses.replace(ADA, tenant="t'2", attributes=(("clearance", 0), ("teams", frozenset()), ("vip", False)))
+    assert policies.grants(low, world.NOW).search == ()
 
 
 def test_memo_key(policies):
