@@ -10,6 +10,8 @@ INVARIANT: every read carries a filter, lowered to SQL with bound values; nothin
 INVARIANT: a partition's file says whose it is, and that is compared in every snapshot (…::test_foreign_partition_is_refused).
 INVARIANT: labels are read under the schema of the caller's policy, also where the file was written under another one: a label
 that does not fit it admits nobody (…::test_schema_changes_between_runs).
+INVARIANT: where a document has plain chunks and contextual ones, a search sees one kind, in its statistics too (…::
+test_one_index_of_two). Which kind a label's chunks are stands in the label's row, so that is decided once a label as well.
 INVARIANT: each write is one transaction; readers see all of it or none (tests/faults/test_store.py).
 
 This file is above 600 lines because schema, lowering, reading and writing share one layout and change together.
@@ -78,7 +80,7 @@ from router.filters import (
 from router.lexicon import STOP_WORDS, expand
 from router.ports import DocumentInfo
 
-SCHEMA = 1
+SCHEMA = 2
 OLDEST_SQLITE = (3, 51, 3)  # before it, two connections in WAL mode could corrupt a file
 BUSY_S = 20.0
 _GENERATION = re.compile(r"g-\d{6,}")
@@ -89,14 +91,26 @@ _MOST_TERMS = 256
 _MOST_LOWERED = 512
 _MOST_SHARED = 500  # SQLite bounds the columns of a SELECT at 2,000
 
+_ONLY, _PLAIN, _CONTEXTUAL = 0, 1, 2  # which index a label's chunks are of: the only one of their document, or one of two
+_DOCUMENT = """
+CREATE TABLE document(did INTEGER PRIMARY KEY, id TEXT NOT NULL, source TEXT NOT NULL, lid INTEGER NOT NULL) STRICT;
+CREATE INDEX document_id ON document(id);
+CREATE INDEX document_source ON document(source, id);"""
+_UPGRADE = f"""
+ALTER TABLE label ADD COLUMN idx INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE document RENAME TO document_1;
+DROP INDEX document_source;
+{_DOCUMENT}
+INSERT INTO document SELECT did, id, source, lid FROM document_1;
+DROP TABLE document_1;
+UPDATE meta SET value = '{SCHEMA}' WHERE key = 'schema';"""
 _TABLES = f"""
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE label(lid INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, json TEXT NOT NULL, n INTEGER NOT NULL DEFAULT 0,
-                   s INTEGER NOT NULL DEFAULT 0) STRICT;
+                   s INTEGER NOT NULL DEFAULT 0, idx INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE INDEX label_unused ON label(lid) WHERE n = 0;
 CREATE TABLE label_set(field TEXT NOT NULL, value TEXT NOT NULL, lid INTEGER NOT NULL, PRIMARY KEY(lid, field, value)) STRICT, WITHOUT ROWID;
-CREATE TABLE document(did INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, lid INTEGER NOT NULL) STRICT;
-CREATE INDEX document_source ON document(source, id);
+{_DOCUMENT}
 CREATE TABLE chunk(rid INTEGER PRIMARY KEY, did INTEGER NOT NULL, ordinal INTEGER NOT NULL, title TEXT NOT NULL, heading_path TEXT NOT NULL,
                    body TEXT NOT NULL, kind TEXT NOT NULL, uri TEXT NOT NULL, span TEXT NOT NULL, context TEXT NOT NULL, version TEXT,
                    language TEXT, meta TEXT NOT NULL) STRICT;
@@ -129,6 +143,8 @@ df AS MATERIALIZED (SELECT t, count(*) n FROM tf GROUP BY t),
 scored AS MATERIALIZED (SELECT tf.rid rid, sum(ln(1 + (st.n - df.n + 0.5) / (df.n + 0.5)) * tf.f * 2.2
   / (tf.f + 1.2 * (0.25 + 0.75 * tf.l / st.a))) s FROM tf JOIN df ON df.t = tf.t CROSS JOIN st GROUP BY tf.rid),
 lex AS MATERIALIZED (SELECT k.rid rid FROM scored x CROSS JOIN cn k ON k.rid = x.rid ORDER BY x.s DESC, k.id LIMIT :limit)"""
+_ONE_INDEX = f"""(c.idx = {_ONLY} OR c.idx =
+  CASE WHEN c."s_{SOURCE_FIELD}" IN (SELECT value FROM json_each(:plain)) THEN {_PLAIN} ELSE {_CONTEXTUAL} END)"""
 _NO_LEXICAL = """
 st AS MATERIALIZED (SELECT coalesce(sum(n), 0) n FROM ok),
 scored(rid, s) AS MATERIALIZED (SELECT 0, 0.0 WHERE 0),
@@ -475,6 +491,11 @@ class _Reader:
             if self.con.in_transaction:
                 self.con.execute("ROLLBACK")
 
+    @property
+    def has_two(self) -> bool:
+        """Whether the file tells a document's two indexes apart; files of the first schema have one."""
+        return self.meta.get("schema") != "1"
+
     def terms(self, text: str) -> list[str]:
         """The question's distinct stems; stop words only when there is nothing else."""
         cleaned = expand(text.replace("\0", " ")).encode("utf-8", "replace")
@@ -538,6 +559,8 @@ class SqliteDocuments:
                     "model_mismatch", "the index was built with another embedding model", "run `pointsman index --full`"
                 )
             where, values = self._where(search.filter, reader)
+            if reader.has_two:
+                where, values = f"{where} AND {_ONE_INDEX}", {**values, "plain": json.dumps(sorted(search.plain))}
             terms = [] if search.text is None else reader.terms(search.text)
             lexical, dense = bool(terms), search.vector is not None
             bound = {**values, "limit": max(0, search.limit)}
@@ -559,10 +582,18 @@ class SqliteDocuments:
             "ON p.did = o.did CROSS JOIN cn n ON n.rid = p.rid WHERE p.ordinal BETWEEN :first AND :last) k"
         )
         values = {"document": json.dumps([document_id]), "first": first, "last": last}
-        return self._read_stored(tenant, f, origin, "h.ordinal", values, deadline_s)
+        return self._read_stored(tenant, f, origin, "h.ordinal", values, deadline_s, twins=False)
 
     def _read_stored(
-        self, tenant: str, f: Filter, origin: str, order: str, values: dict[str, Any], deadline_s: float
+        self,
+        tenant: str,
+        f: Filter,
+        origin: str,
+        order: str,
+        values: dict[str, Any],
+        deadline_s: float,
+        *,
+        twins: bool = True,
     ) -> list[Stored]:
         self._check(f)
         if isinstance(f, Never):
@@ -571,18 +602,20 @@ class SqliteDocuments:
             if reader is None:
                 return []
             where, bound = self._where(f, reader)
+            if reader.has_two and not twins:
+                where = f"{where} AND c.idx <> {_CONTEXTUAL}"
             sql = f"WITH {_OK.format(where=where)} {_STORED.format(origin=origin, order=order)}"
             return [_stored(row) for row in reader.con.execute(sql, {**bound, **values})]
 
     def documents(self, tenant: str, *, generation: str | None = None) -> Iterator[DocumentInfo]:
         sql = (
-            "SELECT d.source, d.id, (SELECT count(*) FROM chunk h WHERE h.did = d.did), l.digest FROM document d "
-            "JOIN label l USING(lid) ORDER BY d.id"
+            "SELECT min(d.source), d.id, sum((SELECT count(*) FROM chunk h WHERE h.did = d.did)), min(substr(l.digest, 1, 64)) "
+            "FROM document d JOIN label l USING(lid) GROUP BY d.id ORDER BY d.id"
         )
         return (DocumentInfo(*row) for row in self._rows(tenant, generation, sql))
 
     def labelled(self, tenant: str) -> Iterator[tuple[str, str, Labels]]:
-        sql = "SELECT d.source, d.id, l.json FROM document d JOIN label l USING(lid) ORDER BY d.id"
+        sql = "SELECT DISTINCT d.source, d.id, l.json FROM document d JOIN label l USING(lid) ORDER BY d.id"
         return ((source, document_id, _labels_from(text)) for source, document_id, text in self._rows(tenant, None, sql))
 
     def admitted(self, tenant: str, f: Filter) -> list[str]:
@@ -593,7 +626,7 @@ class SqliteDocuments:
             if reader is None:
                 return []
             where, bound = self._where(f, reader)
-            sql = f"WITH {_OK.format(where=where)} SELECT id FROM document WHERE lid IN (SELECT lid FROM ok) ORDER BY id"
+            sql = f"WITH {_OK.format(where=where)} SELECT DISTINCT id FROM document WHERE lid IN (SELECT lid FROM ok) ORDER BY id"
             return [str(row[0]) for row in reader.con.execute(sql, bound)]
 
     def _rows(self, tenant: str, generation: str | None, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -722,7 +755,8 @@ class SqliteDocuments:
         with self._write(tenant, generation, model) as con:
             for document in documents:
                 _remove(con, [document.document_id])
-                _insert(con, document, _lid(con, document.source, document.labels, entity))
+                for index, chunks in _indexes(document):
+                    _insert(con, document, chunks, _lid(con, document.source, document.labels, entity, index))
 
     def relabel(self, tenant: str, labels: Mapping[str, Labels], *, generation: str | None = None) -> int:
         entity = self._document_type()
@@ -732,22 +766,27 @@ class SqliteDocuments:
         if self._path(tenant, generation) is None:
             return 0
         with self._write(tenant, generation, None) as con:
-            lids: dict[tuple[str, int], int] = {}
+            lids: dict[tuple[str, int, int], int] = {}
             moved: dict[int, list[int]] = {}
-            held = "SELECT d.id, d.did, d.source, d.lid FROM json_each(?) j CROSS JOIN document d ON d.id = j.value"
+            changed: set[str] = set()
+            held = (
+                "SELECT d.id, d.did, d.source, d.lid, l.idx FROM json_each(?) j CROSS JOIN document d ON d.id = j.value "
+                "CROSS JOIN label l ON l.lid = d.lid"
+            )
             rows: list[Any] = con.execute(held, (json.dumps(list(labels)),)).fetchall()
-            for document_id, did, source, old in rows:
-                filed = (source, id(labels[document_id]))
+            for document_id, did, source, old, index in rows:
+                filed = (source, id(labels[document_id]), index)
                 if filed not in lids:
-                    lids[filed] = _lid(con, source, labels[document_id], entity)
+                    lids[filed] = _lid(con, source, labels[document_id], entity, index)
                 if lids[filed] != old:
                     moved.setdefault(lids[filed], []).append(did)
+                    changed.add(document_id)
             these = "(SELECT value FROM json_each(?2))"
             for lid, dids in moved.items():
                 con.execute(f"UPDATE document SET lid = ?1 WHERE did IN {these}", (lid, json.dumps(dids)))
                 chunks = f"SELECT rid FROM chunk WHERE did IN {these}"
                 con.execute(f"UPDATE cn SET lid = ?1 WHERE rid IN ({chunks})", (lid, json.dumps(dids)))
-        return sum(len(dids) for dids in moved.values())
+        return len(changed)
 
     def delete(self, tenant: str, document_ids: Sequence[str], *, generation: str | None = None) -> int:
         if self._path(tenant, generation) is None:
@@ -857,6 +896,8 @@ class SqliteDocuments:
             con.executemany("INSERT INTO meta VALUES(?, ?)", facts.items())
         meta = dict(con.execute("SELECT key, value FROM meta"))
         _check_partition(meta, tenant)
+        if meta["schema"] == "1":
+            con.execute(_UPGRADE)
         if model is not None and meta.setdefault("model_id", model.id) != model.id:
             raise SourceError(
                 "model_mismatch", "the index was built with another embedding model", "run `pointsman index --full`"
@@ -934,9 +975,10 @@ def _with_source(entity: EntityType) -> EntityType:
 def _check_document(document: IndexedDocument, entity: EntityType, model: ModelCard) -> None:
     """Refuse before any I/O what could not be stored, found or compared again."""
     _check_labels(document.labels, entity)
-    for name in (document.source, document.document_id, *(chunk.chunk_id for chunk, _ in document.chunks)):
+    both = (*document.chunks, *document.contextual)
+    for name in (document.source, document.document_id, *(chunk.chunk_id for chunk, _ in both)):
         check_text(name, "an id of a document")
-    for chunk, embedded in document.chunks:
+    for chunk, embedded in both:
         texts = (
             chunk.title,
             *chunk.heading_path,
@@ -970,12 +1012,12 @@ def _check_vectors(embedded: Embedded, model: ModelCard) -> None:
         raise SourceError("vector_invalid", "a vector is not of the model's shape or not finite", "check the embedder")
 
 
-def _lid(con: apsw.Connection, source: str, labels: Labels, entity: EntityType) -> int:
-    digest = label_digest(source, labels)
+def _lid(con: apsw.Connection, source: str, labels: Labels, entity: EntityType, index: int = _ONLY) -> int:
+    digest = label_digest(source, labels) + (f".{index}" if index else "")
     found = con.execute("SELECT lid FROM label WHERE digest = ?", (digest,)).get
     if found is not None:
         return int(found)
-    row = {"digest": digest, "json": _labels_json(labels), f"s_{SOURCE_FIELD}": source, **_columns(labels, entity)}
+    row = {"digest": digest, "idx": index, "json": _labels_json(labels), f"s_{SOURCE_FIELD}": source, **_columns(labels, entity)}
     names = ", ".join(f'"{column}"' for column in row)
     con.execute(f"INSERT INTO label({names}) VALUES({', '.join('?' * len(row))})", tuple(row.values()))
     lid = con.last_insert_rowid()
@@ -1026,29 +1068,34 @@ _LEGS: Mapping[tuple[int, int], tuple[Leg, ...]] = {
 
 
 def _candidate(row: tuple[Any, ...]) -> Candidate:
-    chunk_id, document_id, source, bm25, cosine, in_lexical, in_dense, _ = row
+    chunk_id, document_id, source, bm25, cosine, in_lexical, in_dense, *_ = row
     return Candidate(chunk_id, document_id, source, bm25, cosine, _LEGS[in_dense, in_lexical])
 
 
 def _remove(con: apsw.Connection, document_ids: Sequence[str]) -> int:
     removed = 0
     for document_id in document_ids:
-        did = con.execute("SELECT did FROM document WHERE id = ?", (document_id,)).get
-        if did is None:
-            continue
-        for table in ("ft", "cn", "emb", "tok"):
-            con.execute(f"DELETE FROM {table} WHERE rid IN (SELECT rid FROM chunk WHERE did = ?)", (did,))
-        con.execute("DELETE FROM chunk WHERE did = ?", (did,))
-        con.execute("DELETE FROM document WHERE did = ?", (did,))
-        removed += 1
+        dids = con.execute("SELECT did FROM document WHERE id = ?", (document_id,)).fetchall()
+        for did in dids:
+            for table in ("ft", "cn", "emb", "tok"):
+                con.execute(f"DELETE FROM {table} WHERE rid IN (SELECT rid FROM chunk WHERE did = ?)", did)
+            con.execute("DELETE FROM chunk WHERE did = ?", did)
+            con.execute("DELETE FROM document WHERE did = ?", did)
+        removed += bool(dids)
     return removed
 
 
-def _insert(con: apsw.Connection, document: IndexedDocument, lid: int) -> None:
+def _indexes(document: IndexedDocument) -> Iterator[tuple[int, Sequence[tuple[Chunk, Embedded]]]]:
+    yield _PLAIN if document.contextual else _ONLY, document.chunks
+    if document.contextual:
+        yield _CONTEXTUAL, document.contextual
+
+
+def _insert(con: apsw.Connection, document: IndexedDocument, chunks: Sequence[tuple[Chunk, Embedded]], lid: int) -> None:
     con.execute("INSERT INTO document(id, source, lid) VALUES(?, ?, ?)", (document.document_id, document.source, lid))
     did = con.last_insert_rowid()
     stems = con.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
-    for chunk, embedded in document.chunks:
+    for chunk, embedded in chunks:
         _insert_chunk(con, did, lid, chunk, embedded, stems)
 
 

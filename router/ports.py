@@ -60,7 +60,8 @@ class DocStore(Protocol):
     """
 
     def search(self, search: Search) -> Found:
-        """Both legs under the filter, inside one snapshot; filter before top-k; ties by chunk id; `Never` does no I/O."""
+        """Both legs under the filter, inside one snapshot; filter before top-k; ties by chunk id; `Never` does no I/O. Of a
+        document's plain and contextual chunks one kind is there, as `Search.plain` says, for the statistics too."""
         ...
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
@@ -68,7 +69,8 @@ class DocStore(Protocol):
         ...
 
     def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
-        """Chunks of one document with ordinals from `first` to `last` that `f` admits: neighbours and parents."""
+        """Chunks of one document with ordinals from `first` to `last` that `f` admits: neighbours and parents. Never the
+        contextual ones of a document that has both: their text is the same."""
         ...
 
     def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:

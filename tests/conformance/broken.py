@@ -266,6 +266,48 @@ class LosesSource(SqliteDocuments):
         return super()._where(_map(f, change), reader)
 
 
+class BothIndexes(SqliteDocuments):
+    """Plain and contextual chunks of one document side by side."""
+
+    def search(self, search: Search) -> Found:
+        with _patched("_ONE_INDEX", "(1 OR :plain)"):
+            return super().search(search)
+
+
+class CountsBothIndexes(SqliteDocuments):
+    """One index is shown, the statistics are of both."""
+
+    def search(self, search: Search) -> Found:
+        with _patched("_ONE_INDEX", "(1 OR :plain)"):
+            found = super().search(search)
+        shown = {candidate.chunk_id for candidate in super().search(search).candidates}
+        kept = tuple(candidate for candidate in found.candidates if candidate.chunk_id in shown)
+        return Found(kept, len(kept))
+
+
+class TwinsAreNeighbours(SqliteDocuments):
+    """Neighbours come twice."""
+
+    def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
+        with _patched("_CONTEXTUAL", 99):
+            return super().siblings(tenant, document_id, first, last, f, deadline_s=deadline_s)
+
+
+class ForgetsOneIndex(SqliteDocuments):
+    """The contextual twins stay."""
+
+    def forget(self, tenant: str, document_ids: Sequence[str]) -> int:
+        def remove(con: Any, ids: Sequence[str]) -> int:
+            con.execute("UPDATE document SET id = id || '.' WHERE lid IN (SELECT lid FROM label WHERE idx = 2)")
+            removed = kept(con, ids)
+            con.execute("UPDATE document SET id = rtrim(id, '.') WHERE lid IN (SELECT lid FROM label WHERE idx = 2)")
+            return removed
+
+        kept = real._remove
+        with _patched("_remove", remove):
+            return super().forget(tenant, document_ids)
+
+
 class InMemoryReference(SqliteDocuments):
     """Filters in Python after reading all labels: right, and slow. The suite must not complain of it."""
 
@@ -396,5 +438,9 @@ BREAKS = _breaks(
         ("TellsAll", TellsAll, "errors_tell_nothing"),
         ("Eager", Eager, "never_does_no_io refused_before_io"),
         ("Halves", Halves, "bad_documents_are_refused_whole"),
+        ("BothIndexes", BothIndexes, "one_index_of_two"),
+        ("CountsBothIndexes", CountsBothIndexes, "one_index_of_two"),
+        ("TwinsAreNeighbours", TwinsAreNeighbours, "two_indexes_are_one_document"),
+        ("ForgetsOneIndex", ForgetsOneIndex, "forget_leaves_no_byte_of_a_context"),
     ]
 )

@@ -7,10 +7,11 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from router.domain import SOURCE_FIELD, Chunk, Embedded, IndexedDocument, Labels, ModelCard, Span
+from router.domain import SOURCE_FIELD, Chunk, Embedded, IndexedDocument, Labels, ModelCard, Span, twin_id
 from router.filters import (
     ALWAYS,
     LONG_MAX,
@@ -150,6 +151,13 @@ def document(
         )
         chunks.append((chunk, embedded(*direction)))
     return IndexedDocument(source, document_id, given, tuple(chunks))
+
+
+def twinned(plain: IndexedDocument, *contexts: str) -> IndexedDocument:
+    """The same document with contextual chunks beside the plain ones, one context a chunk."""
+    told = zip(plain.chunks, contexts, strict=True)
+    twins = tuple((replace(chunk, chunk_id=twin_id(chunk.chunk_id), context=context), e) for (chunk, e), context in told)
+    return replace(plain, contextual=twins)
 
 
 def grid() -> list[IndexedDocument]:

@@ -45,7 +45,7 @@ from router.filters import (
 )
 from router.ports import DocStore
 from tests.conformance import corpus
-from tests.conformance.corpus import ENTITY, HOSTILE, MODEL, NEIGHBOUR, OTHER_MODEL, TENANT, document, labels
+from tests.conformance.corpus import ENTITY, HOSTILE, MODEL, NEIGHBOUR, OTHER_MODEL, TENANT, document, labels, twinned
 
 LEGS = {"lexical": ("shared", False), "dense": (None, True), "both": ("shared", True)}
 """Leg -> (question, whether the dense leg is on)."""
@@ -730,6 +730,92 @@ def test_forget_leaves_no_byte(lab: Lab) -> None:
     assert lab.store.admitted(TENANT, ALWAYS) == ["s/b"]
     assert lab.store.forget(TENANT, ["s/a"]) == 0
     assert lab.store.verify(TENANT) == []
+
+
+# --- a plain and a contextual index of one document -------------------------------------------------------------------
+
+
+def test_one_index_of_two(lab: Lab) -> None:
+    """A search sees the contextual chunks, or the plain ones of the sources named; a document with one index is always there.
+    Statistics are those of the index that is searched: bit for bit as if the other did not exist."""
+    first, second = document("a", labels(), "one", "two", source="a"), document("b", labels(), "three", source="b")
+    only, words = document("c", labels(), "four", source="a"), ("harrow", "wickham")
+    put(lab.store, [twinned(first, *words), twinned(second, "harrow"), only])
+    for leg in LEGS:
+        ids = {name: _chunk_ids(lab.store, leg, frozenset(name)) for name in ("", "a", "b", "ab")}
+        assert ids == {
+            "": {"a/a#0c", "a/a#1c", "b/b#0c", "a/c#0"},
+            "a": {"a/a#0", "a/a#1", "b/b#0c", "a/c#0"},
+            "b": {"a/a#0c", "a/a#1c", "b/b#0", "a/c#0"},
+            "ab": {"a/a#0", "a/a#1", "b/b#0", "a/c#0"},
+        }
+    plain = _ask_plain(lab.store, "harrow", frozenset("ab")).candidates
+    assert {candidate.legs for candidate in plain} == {("dense",)}, "a context is in its own index only"
+    both = [bits(_ask_plain(lab.store, "shared one four", plain)) for plain in (frozenset(), frozenset("ab"))]
+    put(lab.store, [first, second])
+    assert bits(_ask_plain(lab.store, "shared one four", frozenset())) == both[1]
+    told = [replace(item, chunks=item.contextual, contextual=()) for item in (twinned(first, *words), twinned(second, "harrow"))]
+    put(lab.store, told)
+    assert bits(_ask_plain(lab.store, "shared one four", frozenset("ab"))) == both[0]
+    assert lab.store.verify(TENANT) == []
+
+
+def test_two_indexes_are_one_document(lab: Lab) -> None:
+    """Lists name it once, labels hold for both, neighbours come once, and what is removed is removed from both."""
+    item = twinned(document("a", labels(rank=1), "one", "two"), "harrow", "wickham")
+    put(lab.store, [item, document("b", labels(rank=1), "three")])
+    assert [(info.document_id, info.chunks) for info in lab.store.documents(TENANT)] == [("s/a", 4), ("s/b", 1)]
+    assert next(iter(lab.store.documents(TENANT))).label_digest == lab.store.label_digest("s", labels(rank=1))
+    assert [name for _, name, _ in lab.store.labelled(TENANT)] == lab.store.admitted(TENANT, ALWAYS) == ["s/a", "s/b"]
+    loaded = lab.store.load(TENANT, ["s/a#1c", "s/a#0"], ALWAYS, deadline_s=60)
+    assert [(held.chunk.chunk_id, held.chunk.context, held.chunk.text) for held in loaded] == [
+        ("s/a#1c", "wickham", "shared two"),
+        ("s/a#0", "", "shared one"),
+    ]
+    near = lab.store.siblings(TENANT, "s/a", 0, 9, ALWAYS, deadline_s=60)
+    assert [held.chunk.chunk_id for held in near] == ["s/a#0", "s/a#1"]
+    assert lab.store.relabel(TENANT, {"s/a": labels(rank=2)}) == 1
+    for plain in (frozenset[str](), frozenset({"s"})):
+        assert hits(_ask_plain(lab.store, "shared", plain, Eq("rank", 1))) == ["s/b"]
+        assert hits(_ask_plain(lab.store, "shared", plain, Eq("rank", 2))) == ["s/a"]
+    assert lab.store.verify(TENANT) == []
+    assert lab.store.delete(TENANT, ["s/a"]) == 1
+    assert lab.store.load(TENANT, ["s/a#0", "s/a#0c"], ALWAYS, deadline_s=60) == []
+    assert lab.store.verify(TENANT) == []
+
+
+def test_hidden_contexts_change_nothing(lab: Lab) -> None:
+    """A context is searched and counted under its chunk's labels: contexts of hidden documents move no bit of an answer."""
+    seen = [twinned(document(f"seen{at}", labels(rank=1), f"pump {at}"), "harrow seal") for at in range(3)]
+    hidden = [document(f"hidden{at}", labels(rank=2), f"pump {at}") for at in range(20)]
+    f, asked = Eq("rank", 1), "harrow seal pump"
+    put(lab.store, [*seen, *(twinned(item, "harrow") for item in hidden)])
+    before = [bits(_ask_plain(lab.store, asked, plain, f)) for plain in (frozenset(), frozenset({"s"}))]
+    put(lab.store, [twinned(item, "seal seal harrow wickham quay") for item in hidden])
+    assert [bits(_ask_plain(lab.store, asked, plain, f)) for plain in (frozenset(), frozenset({"s"}))] == before
+    lab.store.delete(TENANT, [item.document_id for item in hidden])
+    assert [bits(_ask_plain(lab.store, asked, plain, f)) for plain in (frozenset(), frozenset({"s"}))] == before
+
+
+def test_forget_leaves_no_byte_of_a_context(lab: Lab) -> None:
+    item = twinned(document("a", labels(), "sealed"), "zygomorphically zygomorphic")
+    put(lab.store, [item, document("b", labels(), "kept words here")])
+    lab.store.switch(TENANT, lab.store.begin_generation(TENANT, keep_sources=["s"]))
+    assert b"zygomorph" in lab.everything(TENANT)
+    assert lab.store.forget(TENANT, ["s/a"]) == 2
+    assert b"zygomorph" not in lab.everything(TENANT)
+    assert lab.store.verify(TENANT) == []
+
+
+def _ask_plain(store: DocStore, text: str, plain: frozenset[str], f: Filter = ALWAYS) -> Found:
+    return store.search(Search(TENANT, f, text, corpus.question(1, 0, 0, 0), MODEL.id, 1_000, 60.0, plain))
+
+
+def _chunk_ids(store: DocStore, leg: str, plain: frozenset[str]) -> set[str]:
+    text, dense = LEGS[leg]
+    vector = corpus.question(1, 0, 0, 0) if dense else None
+    found = store.search(Search(TENANT, ALWAYS, text, vector, MODEL.id, 1_000, 60.0, plain))
+    return {candidate.chunk_id for candidate in found.candidates}
 
 
 # --- generations ------------------------------------------------------------------------------------------------------

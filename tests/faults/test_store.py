@@ -396,3 +396,27 @@ def test_eight_readers_beside_a_writer(tmp_path: Path) -> None:
     assert writes > 8
     assert store.verify(TENANT) == []
     store.close()
+
+
+# --- written by an older version --------------------------------------------------------------------------------------
+
+
+def test_a_store_of_the_first_schema_is_read_and_brought_up_to_date(lab):
+    """Before a document could have two indexes: read as it is, and changed by the first write, which keeps all of it."""
+    suite.put(lab.store, [document("a", labels(rank=1), "one", "two"), document("b", labels(rank=2), "three")])
+    con = apsw.Connection(str(lab.current(TENANT)))
+    con.execute(
+        "DROP INDEX document_id; DROP INDEX document_source; ALTER TABLE document RENAME TO new; "
+        "CREATE TABLE document(did INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, lid INTEGER NOT NULL) STRICT; "
+        "CREATE INDEX document_source ON document(source, id); INSERT INTO document SELECT * FROM new; DROP TABLE new; "
+        "ALTER TABLE label DROP COLUMN idx; UPDATE meta SET value = '1' WHERE key = 'schema'"
+    )
+    con.close()
+    before = suite.bits(suite.ask(lab.store, Eq("rank", 1), "one"))
+    assert [item.chunk.chunk_id for item in lab.store.siblings(TENANT, "s/a", 0, 9, ALWAYS, deadline_s=9)] == ["s/a#0", "s/a#1"]
+    assert [info.chunks for info in lab.store.documents(TENANT)] == [2, 1]
+    suite.put(lab.store, [corpus.twinned(document("b", labels(rank=2), "three"), "harrow")])
+    assert suite.bits(suite.ask(lab.store, Eq("rank", 1), "one")) == before
+    assert suite.hits(suite.ask(lab.store, ALWAYS, "harrow")) == ["s/a", "s/b"]
+    assert [info.chunks for info in lab.store.documents(TENANT)] == [2, 2]
+    assert lab.store.verify(TENANT) == []
