@@ -4,7 +4,7 @@
 that were searched) and `unneeded_search_share` (searched legs that were not needed) judge the rule that a router runs by.
 Each question weighs 1. Wording alone, unless catalogues or collections open the gates.
 
-INVARIANT: with `leave_source_out` no figure comes of weights or of a calibration that saw the question's source group
+INVARIANT: with `leave_source_out` no figure comes of weights that saw the question's source group, nor of a calibration fitted on it
 (tests/unit/test_routing_training.py::test_a_source_that_is_left_out_is_not_seen).
 """
 

@@ -7,7 +7,7 @@ The recipe: five blocks of features a head, each its own logistic regression, th
 n(source group, route)^-0.5 times its group's factor, then both answers of a head weigh the same. Platt's two numbers come of
 logits that other sources' questions gave, under declared shares of the routes. Sources without a licence are left out (`DROPPED`).
 
-INVARIANT: no question is calibrated or scored by weights that saw its source
+INVARIANT: a question is scored by weights, and calibrated by (logit, answer) pairs, of other folds than its source's only
 (tests/unit/test_routing_training.py::test_a_source_that_is_left_out_is_not_seen).
 """
 
@@ -229,9 +229,10 @@ def source_weights(rows: Sequence[Row], used: Floats) -> Floats:
 def _balance(weights: Floats, labels: Floats) -> Floats:
     """Both answers weigh the same, and all together as much as there are rows."""
     out = weights.copy()
-    count = float((weights > 0).sum())
+    used = weights > 0
+    count = float(used.sum())
     for answer in (0.0, 1.0):
-        chosen = labels == answer
+        chosen = used & (labels == answer)  # of what is used alone: a sum over more zeros may round otherwise
         share = float(out[chosen].sum())
         if share:
             out[chosen] *= count / 2 / share
@@ -275,7 +276,7 @@ def fit_platt(rows: Sequence[Row], logits: Floats, used: Floats) -> list[tuple[f
     known = used & ~np.isnan(logits[:, 0])
     weights = source_weights(rows, known)
     for route, share in PRIOR.items():
-        chosen = np.array([row.route == route for row in rows])
+        chosen = known & np.array([row.route == route for row in rows])
         weights[chosen] *= share / max(float(weights[chosen].sum()), 1e-12)
     weights *= known.sum()
     filled = np.nan_to_num(logits)
