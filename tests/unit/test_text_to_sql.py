@@ -384,6 +384,14 @@ def test_what_no_table_has_is_an_error(folder, text, key):
     assert f"`shows.yaml`, `{key}`" in caught.value.message
 
 
+def test_a_folder_without_a_file_for_any_database_is_an_error(folder, tmp_path):
+    (tmp_path / "shwos.yaml").write_text("{}")
+    with pytest.raises(UsageError) as caught:
+        run_text_to_sql(parse_options(folder, "sqlite", tmp_path, 1, None, DAY))
+    assert caught.value.code == "synonyms_missing"
+    assert "shows.yaml" in caught.value.hint
+
+
 def test_everything_is_granted_and_nothing_masked(folder):
     schema = load_schemas(folder)["shows"]
     catalog = build_catalog(schema)
@@ -456,3 +464,32 @@ def test_format_is_documented():
     text = (ROOT / "deploy" / "text-to-sql.md").read_text()
     for word in ("tables.json", "db_name", "relationships", "synonyms", "label", "time", "metrics", "{a, b}", "--seeds"):
         assert word in text
+
+
+def test_command_prints_one_document(folder, capsys, monkeypatch):
+    from router.doors import cli
+
+    monkeypatch.setattr(
+        "sys.argv", ["pointsman", "eval", "text-to-sql", str(folder), "--seeds", "1", "--now", "2026-11-30", "--json"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {
+        "questions",
+        "answered",
+        "right",
+        "wrong",
+        "abstained",
+        "precision",
+        "coverage",
+        "by_database",
+        "by_type",
+        "ties_skipped",
+    } <= set(report)
+    monkeypatch.setattr("sys.argv", ["pointsman", "eval", "text-to-sql", str(folder), "--gold", "oracle", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"

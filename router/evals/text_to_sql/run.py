@@ -174,7 +174,11 @@ def run_text_to_sql(options: Options, progress: Callable[[int, int], None] | Non
             message = f"question {question.number} is asked of `{question.database}`, and there is no such schema"
             raise UsageError("schemas_missing", message, "add it to tables.json, or as db/<id>.sql")
     if options.synonyms is not None:
-        for name in {question.database for question in questions}:
+        names = sorted({question.database for question in questions})
+        if not any((options.synonyms / f"{name}.yaml").is_file() for name in names):
+            message = f"`{options.synonyms}` has no file for any database of the questions"
+            raise UsageError("synonyms_missing", message, f"name it after the database, as in {names[0]}.yaml")
+        for name in names:
             with_synonyms(build_catalog(schemas[name]), options.synonyms, name)
     report = TextToSqlReport(len(questions), options.threshold)
     with tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place:
