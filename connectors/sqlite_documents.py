@@ -142,22 +142,25 @@ tf AS MATERIALIZED (SELECT raw.t t, raw.rid rid, raw.f f, k.len l FROM raw CROSS
 df AS MATERIALIZED (SELECT t, count(*) n FROM tf GROUP BY t),
 scored AS MATERIALIZED (SELECT tf.rid rid, sum(ln(1 + (st.n - df.n + 0.5) / (df.n + 0.5)) * tf.f * 2.2
   / (tf.f + 1.2 * (0.25 + 0.75 * tf.l / st.a))) s FROM tf JOIN df ON df.t = tf.t CROSS JOIN st GROUP BY tf.rid),
-lex AS MATERIALIZED (SELECT k.rid rid FROM scored x CROSS JOIN cn k ON k.rid = x.rid ORDER BY x.s DESC, k.id LIMIT :limit)"""
+lex AS MATERIALIZED (SELECT k.rid rid FROM scored x CROSS JOIN cn k ON k.rid = x.rid ORDER BY x.s DESC, k.id LIMIT :limit),
+top AS MATERIALIZED (SELECT coalesce(sum(2.2 * ln(1 + (st.n - coalesce(df.n, 0) + 0.5) / (coalesce(df.n, 0) + 0.5))), 0.0) p
+  FROM json_each(:terms) q LEFT JOIN df ON df.t = q.value CROSS JOIN st)"""
 _ONE_INDEX = f"""(c.idx = {_ONLY} OR c.idx =
   CASE WHEN c."s_{SOURCE_FIELD}" IN (SELECT value FROM json_each(:plain)) THEN {_PLAIN} ELSE {_CONTEXTUAL} END)"""
 _NO_LEXICAL = """
 st AS MATERIALIZED (SELECT coalesce(sum(n), 0) n FROM ok),
 scored(rid, s) AS MATERIALIZED (SELECT 0, 0.0 WHERE 0),
-lex(rid) AS MATERIALIZED (SELECT 0 WHERE 0)"""
+lex(rid) AS MATERIALIZED (SELECT 0 WHERE 0),
+top(p) AS MATERIALIZED (SELECT 0.0)"""
 _DENSE = """
 den AS MATERIALIZED (SELECT k.rid rid, coalesce(vec_distance_cosine(e.v, :vector), 1.0) d FROM cn k CROSS JOIN emb e ON e.rid = k.rid
   WHERE k.lid IN (SELECT lid FROM ok) ORDER BY d, k.id LIMIT :limit)"""
 _NO_DENSE = """
 den(rid, d) AS MATERIALIZED (SELECT 0, 0.0 WHERE 0)"""
 _BOTH = """
-SELECT k.id, d.id, d.source, coalesce(x.s, 0.0), {cosine}, k.rid IN (SELECT rid FROM lex), k.rid IN (SELECT rid FROM den), st.n
+SELECT k.id, d.id, d.source, coalesce(x.s, 0.0), {cosine}, k.rid IN (SELECT rid FROM lex), k.rid IN (SELECT rid FROM den), st.n, top.p
 FROM (SELECT rid FROM lex UNION SELECT rid FROM den) u CROSS JOIN cn k ON k.rid = u.rid CROSS JOIN chunk h ON h.rid = u.rid
-CROSS JOIN document d ON d.did = h.did CROSS JOIN emb e ON e.rid = u.rid LEFT JOIN scored x ON x.rid = u.rid CROSS JOIN st
+CROSS JOIN document d ON d.did = h.did CROSS JOIN emb e ON e.rid = u.rid LEFT JOIN scored x ON x.rid = u.rid CROSS JOIN st CROSS JOIN top
 ORDER BY k.id"""
 _STORED = """
 SELECT k.id, d.id, d.source, h.ordinal, h.title, h.heading_path, h.body, h.kind, h.uri, h.span, h.context, h.version, h.language, h.meta,
@@ -570,7 +573,7 @@ class SqliteDocuments:
                 bound["vector"] = search.vector
             rows = reader.con.execute(_search_sql(where, lexical=lexical, dense=dense), bound).fetchall()
             admitted = _count(rows[0][7]) if rows else _admitted(reader, where, values)
-        return Found(tuple(_candidate(row) for row in rows), admitted)
+        return Found(tuple(_candidate(row) for row in rows), admitted, rows[0][8] if rows else 0.0)
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
         origin = "json_each(:ids) j CROSS JOIN cn k ON k.id = j.value"

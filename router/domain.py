@@ -21,6 +21,7 @@ Leg = Literal["dense", "lexical"]
 Outcome = Literal["answered", "empty", "clarify", "none", "refused"]
 Wanted = Literal["documents", "sql"]
 ContentKind = Literal["prose", "code", "table"]
+Index = Literal["plain", "contextual"]
 
 CLASSES = ("public", "internal", "confidential", "restricted")
 """Names of sensitivity and clearance 0 to 3."""
@@ -175,7 +176,8 @@ class Route:
 class Steps:
     """The plan of one question: one filter over all granted sources, the legs, and how many candidates each gives.
 
-    `text` is the filter's canonical text where it is known."""
+    `text` is the filter's canonical text where it is known. `plain` names the granted sources whose plain index is searched, where
+    they have a contextual one, too."""
 
     strategy: str
     filter: Filter
@@ -183,6 +185,7 @@ class Steps:
     candidates: int
     rerank: int
     text: str | None = field(default=None, compare=False)
+    plain: frozenset[str] = frozenset()
 
 
 # --- documents --------------------------------------------------------------------------------------------------------
@@ -416,10 +419,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hits ordered by chunk id; `admitted` is the number of chunks that the filter admits."""
+    """Hits ordered by chunk id; `admitted` is the number of chunks that the filter admits, `possible` the BM25 that a chunk could
+    reach at most: every term of the question without end, weighed over the admitted chunks alone."""
 
     candidates: tuple[Candidate, ...]
     admitted: int
+    possible: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
