@@ -8,6 +8,7 @@ INVARIANT: a piece that has no part in the draft stops the plan (tests/sql/plann
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import cast
 
 from router.sql.form import Aggregate, Compared, Explained, Grain, Op
@@ -60,6 +61,7 @@ class _Reader:
         self.pending: Slot | None = None
         self.top: int | None = None
         self.agg_done = False
+        self.when: Slot | None = None
 
     # --- looking ---------------------------------------------------------------------------------------------------------
 
@@ -135,23 +137,16 @@ class _Reader:
         self.mode = "where"
 
     def on_is(self, _piece: Piece, _: str) -> None:
-        if self.selected() and self.kind() in (
-            "cmp:>",
-            "cmp:<",
-            "cmp:>=",
-            "cmp:<=",
-            "between",
-            "verb",
-            "comparative",
-            "value",
-            "in",
-        ):
+        said = self.kind().startswith("cmp:") or self.kind() in ("between", "verb", "comparative", "value", "in")
+        if self.selected() and (said or (self.draft.asks and not self.draft.shows)):
             self.mode = "where"
 
     def on_also(self, _piece: Piece, _: str) -> None:
         self.settle()
         self.mode = "select"
         self.agg_done = False
+        if self.draft.head and not (self.draft.shows or self.draft.asks):
+            self.draft.labelled = True
 
     def on_his(self, piece: Piece, _: str) -> None:
         if self.kind() != "name":
@@ -173,10 +168,12 @@ class _Reader:
             self.sorting = False
             self.mode = "order"
             self.order_list("")
-        elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.draft.head:
+        elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.selected():
             self.mode = "order"
             self.order_list("desc")
-        elif self.draft.asks and self.pieces[self.at - 2].kind != "verb" and self.kind() in ("name", "grain"):
+        elif self.kind() == "grain" or (
+            self.draft.asks and self.pieces[self.at - 2].kind != "verb" and self.kind() in ("name", "grain")
+        ):
             self.on_each(piece, "")
         else:
             self.mode = "where"
@@ -187,11 +184,54 @@ class _Reader:
             raise self.stop(
                 "planner_unknown", piece.words, f"`{piece.words}` says of what kind, and which kind that is is not known"
             )
+        if (self.kind() == "period" or self.grain_follows()) and self.event(piece):
+            return
         self.draft.verbs += 1
         self.draft.explained.append(Explained(piece.words, "relation"))
         if self.selected():
             self.settle()
             self.mode = "where"
+
+    def event(self, piece: Piece) -> bool:
+        """ "Closed last month": the period is of the field that says when."""
+        found = self.index.events.get(piece.words.lower())
+        if not found or self.pending is not None:
+            return False
+        fields: dict[str, dict[str, float]] = {}
+        for dataset, name in found:
+            fields.setdefault(dataset, {})[name] = 1.0
+        slot = Slot(piece.words, Meaning(fields=fields), piece.at, near=self.last_ds)
+        if self.kind() == "period":
+            self.pending = slot
+        else:
+            self.when = slot
+        return True
+
+    def happened(self, piece: Piece) -> bool:
+        """A name that says what was done ("reported") picks the time that a period or a grain right after it is of."""
+        meaning = piece.meaning
+        if meaning is None or meaning.datasets or not piece.words.lower().endswith(("ed", "born")) or " " in piece.words:
+            return False
+        found = {
+            key
+            for table in (meaning.fields, meaning.partial)
+            for dataset, names in table.items()
+            for key in ((dataset, name) for name in names)
+        }
+        if not any(self.index.info[key].time for key in found):
+            return False
+        slot = self.slot(piece)
+        slot.time = True
+        if self.kind() == "period":
+            self.pending = slot
+            return True
+        if self.grain_follows():
+            self.when = slot
+            return True
+        return False
+
+    def grain_follows(self) -> bool:
+        return self.kind() == "grain" or (self.kind() in ("each", "by") and self.kind(1) == "grain")
 
     def on_and(self, piece: Piece, _: str) -> None:
         self.settle()
@@ -241,7 +281,8 @@ class _Reader:
         name = self.peek()
         if name is None or name.kind not in ("name", "value"):
             raise self.stop("planner_negation", piece.words, f"`{piece.words}` belongs to nothing")
-        self.negated = self.none = True
+        self.described()
+        self.negated = self.none = self.never = True
 
     def on_unknown(self, piece: Piece, _: str) -> None:
         raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is not known")
@@ -395,6 +436,8 @@ class _Reader:
         meaning = piece.meaning
         if meaning is not None and meaning.metrics and not self.aggs:
             return self.on_metric(piece, meaning.metrics)
+        if self.selected() and self.happened(piece):
+            return None
         if meaning is not None and not (meaning.datasets or meaning.fields or meaning.partial):
             raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is understood only beside its dataset")
         if self.aggs:
@@ -414,6 +457,7 @@ class _Reader:
             raise self.stop("planner_ambiguous", piece.words, f"`{piece.words}` may be {_or(list(metrics))}")
         ask = Ask("count", metric=metrics[0], words=piece.words)
         self.draft.explained.append(Explained(piece.words, metrics[0]))
+        self.last_ds = self.last_ds or self.index.metric_homes.get(metrics[0])
         if self.mode == "where" and self.compare_ask(ask):
             return
         if self.mode == "where":
@@ -480,13 +524,9 @@ class _Reader:
         name = self.peek()
         if name is None or name.kind not in ("name", "value"):
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
-        if name.kind == "value":
-            after = self.peek(1)
-            if after is None or after.kind != "name" or self.as_dataset(after) is None:
-                raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
-            self.take()
-            self.on_value(name, "")
-            name = after
+        self.described()
+        if self.kind() != "name":
+            raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
         ask = self.counted(self.take(), distinct)
         if self.mode == "order":
             self.draft.sorts.append(Sort(ask=ask, words=ask.words))
@@ -496,6 +536,16 @@ class _Reader:
         else:
             self.draft.asks.append(ask)
             self.agg_done = True
+
+    def described(self) -> None:
+        """ "Open claims": a value before its dataset is a condition on it."""
+        piece, ahead = self.peek(), self.peek(1)
+        if piece is None or piece.kind != "value" or ahead is None or ahead.kind != "name" or self.as_dataset(ahead) is None:
+            return
+        mode, self.mode = self.mode, "where"
+        negated, self.negated = self.negated, False
+        self.on_value(self.take(), "")
+        self.mode, self.negated = mode, negated
 
     def counted(self, piece: Piece, distinct: bool) -> Ask:
         dataset, slot = self.noun(piece)
@@ -725,6 +775,8 @@ class _Reader:
 
     def on_value(self, piece: Piece, _: str) -> None:
         """A stored value on its own; the dataset right after it, or right before, is probably its own."""
+        if self.kind() == "period" and self.event(piece):
+            return
         self.at -= 1
         slot, self.pending = self.pending, None
         self.values(slot)
@@ -764,6 +816,17 @@ class _Reader:
         if self.selected():
             self.mode = "where"
         cond = Cond("=", slot, period=piece.period, words=piece.words, at=piece.at)
+        before = self.pieces[self.at - 2] if self.at > 1 else None
+        if before is not None and before.kind == "verb" and slot is None:
+            cond.event = before.words.lower()
+        elif (
+            before is not None
+            and before.kind == "value"
+            and slot is None
+            and self.draft.conds
+            and self.draft.conds[-1].slot is None
+        ):
+            cond.after = self.draft.conds[-1]
         if piece.number is not None:
             cond.years = [int(piece.number)]
             joint = ""
@@ -810,12 +873,32 @@ class _Reader:
         number = self.take()
         if self.kind() in ("ormore", "orless"):
             op = ">=" if self.take().kind == "ormore" else "<="
+        if self.kind() == "percent":
+            self.take()
+            if slot is None:
+                return self.share(number, op)
         if slot is None:
             return self.how_many(number, op)
         self.add(
             Cond(op, slot, [(number.number or 0, number.words)], [None], words=f"{slot.words} {op} {number.words}", at=piece.at)
         )
         return None
+
+    def share(self, number: Piece, op: Compared) -> None:
+        """ "Less than 20 % of ...": only a metric can say of what."""
+        self.skip("of")
+        name = self.peek()
+        metrics = name.meaning.metrics if name is not None and name.meaning is not None else ()
+        if name is None or len(metrics) != 1:
+            raise self.stop("planner_percent", f"{number.words} %", "a share is understood only of a metric")
+        self.take()
+        ask = Ask("count", metric=metrics[0], words=name.words)
+        self.draft.explained.append(Explained(name.words, metrics[0]))
+        value = Decimal(str(number.number)) / 100
+        self.draft.having.append(Having(ask, op, value, f"{op} {number.words} % {name.words}"))
+
+    def on_percent(self, piece: Piece, _: str) -> None:
+        raise self.stop("planner_percent", piece.words, "a share is understood only of a metric")
 
     def compare_period(self, slot: Slot, op: Compared) -> None:
         piece = self.take()
@@ -830,6 +913,7 @@ class _Reader:
         distinct = self.kind() == "distinct"
         if distinct:
             self.take()
+        self.described()
         name = self.peek()
         if name is None or name.kind != "name":
             raise self.stop("planner_number", number.words, f"what `{number.words}` is compared with is not said")
@@ -968,6 +1052,7 @@ class _Reader:
             if self.kind() == "of" and self.kind(1) == "name":
                 self.take()
                 _, slot = self.noun(self.take())
+            slot, self.when = slot or self.when, None
             self.draft.groups.append(Group(slot=slot, grain=cast(Grain, grain.literal), words=grain.words))
             self.mode = "where"
             return
@@ -999,7 +1084,8 @@ class _Reader:
         if not (piece.words.lower().endswith("ly") and (self.draft.asks or self.kind().startswith(("agg", "count", "name")))):
             raise self.stop("planner_unknown", piece.words, f"`{piece.words}` has no meaning here")
         self.draft.each = True
-        self.draft.groups.append(Group(grain=cast(Grain, piece.literal), words=piece.words))
+        slot, self.when = self.when, None
+        self.draft.groups.append(Group(slot=slot, grain=cast(Grain, piece.literal), words=piece.words))
 
     def on_order(self, _piece: Piece, arg: str) -> None:
         self.settle()
@@ -1124,6 +1210,7 @@ class _Reader:
         if self.kind() == "count":
             self.take()
             self.skip("of")
+            self.described()
             name = self.peek()
             if name is None or name.kind != "name":
                 raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
@@ -1143,6 +1230,7 @@ class _Reader:
                     words=f"{piece.words} {slot.words}",
                 )
             )
+        self.described()
         name = self.peek()
         if name is None or name.kind != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` belongs to nothing that is known")

@@ -72,6 +72,8 @@ class Cond:
     period: Period | None = None
     years: list[int] = field(default_factory=list)
     derived: bool = False
+    event: str = ""
+    after: Cond | None = None
     against: Aggregate | None = None
     negated: bool = False
     never: bool = False
@@ -119,6 +121,7 @@ class Having:
 class Draft:
     shows: list[Slot] = field(default_factory=list)
     everything: bool = False
+    labelled: bool = False
     asks: list[Ask] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     conds: list[Cond] = field(default_factory=list)

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from router.catalog import Catalog, Dataset, DatasetField
+from router.sql.expressions import expand_metric, reads
 from router.sql.paths import Graph, build_graph
 from router.sql.planner.tokens import name_words, opened, tokenise, value_words
-from router.sql.planner.words import DATASET_NOISE, GENERIC_TAILS, NAME_TAILS
+from router.sql.planner.words import DATASET_NOISE, EVENT_TAILS, GENERIC_TAILS, NAME_TAILS
 
 MOST_WORDS = 10
 """Longest name or stored value that is looked for in running text; longer values are found in quotes."""
@@ -82,6 +83,9 @@ class Index:
     declared: dict[str, Dataset]
     ways: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    metric_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    metric_homes: dict[str, str] = field(default_factory=dict)
+    events: dict[str, dict[FieldKey, None]] = field(default_factory=dict)
 
     def to_one(self, start: str) -> dict[str, tuple[int, int]]:
         """Datasets that a row of `start` has at most one row of: hops and number of ways (2 stands for more)."""
@@ -162,6 +166,12 @@ def build_index(catalog: Catalog, values: Iterable[StoredValues] = ()) -> Index:
         _add_dataset(index, dataset)
     _add_heads(index, catalog)
     for metric in catalog.metrics:
+        read = reads(expand_metric(catalog, metric.name))
+        tables = tuple(sorted({table for table, _ in read}))
+        index.metric_tables[metric.name] = tables
+        homes = [one for one in tables if all(other in index.to_one(one) for other in tables)]
+        if homes:
+            index.metric_homes[metric.name] = homes[0]
         for words in _variants((metric.name, *metric.synonyms)):
             meaning = _meaning(index, words)
             meaning.metrics = (*meaning.metrics, *((metric.name,) if metric.name not in meaning.metrics else ()))
@@ -227,6 +237,9 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
     index.info[dataset.name, one.name] = FieldInfo(
         dataset.name, one.name, words, kind, kind in _NUMBERS, time, key or last == "id", year
     )
+    if time or year:
+        for event in _events(words):
+            index.events.setdefault(event, {})[dataset.name, one.name] = None
     names = _variants((one.name, *((one.label,) if one.label else ()), *one.synonyms))
     for each in names:
         _bind(index, each, dataset.name, one.name, 1.0)
@@ -246,6 +259,17 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
                 _bind(index, (each[0], "of", *each[1:]), dataset.name, one.name, 1.0)
             if each[-1] in ("number", "count", "total", "amount", "quantity") and len(each) == 2:
                 _bind(index, (each[-1], "of", each[0]), dataset.name, one.name, 0.9)
+
+
+def _events(words: tuple[str, ...]) -> list[str]:
+    """What was done at a time, by the name of the field: `closed_at`, `release_date`, `date_arrived`, `date_of_birth`."""
+    kept = [word for word in words if word not in EVENT_TAILS and word != "of"]
+    if len(kept) != 1 or len(kept) == len(words):
+        return []
+    word = kept[0]
+    if word == "birth":
+        return ["born"]
+    return [word] if word.endswith("ed") else [word, word + ("d" if word.endswith("e") else "ed"), word + word[-1] + "ed"]
 
 
 def _bind(index: Index, words: tuple[str, ...], dataset: str, name: str, weight: float) -> None:

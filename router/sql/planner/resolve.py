@@ -15,6 +15,7 @@ from router.sql.planner.index import FieldInfo, FieldKey, Index
 
 BEAM = 64
 MENTIONED, NEAR, PER_DATASET, MARGIN = 0.35, 0.6, 0.3, 0.05
+PER_HOP = 0.1
 MOST_STRANGE = 6
 """A name that as many datasets have that the question does not mention is not looked at."""
 
@@ -42,7 +43,7 @@ def resolve(draft: Draft, index: Index) -> dict[Item, Choice]:
     """A choice for every slot and every value on its own, or `Stop`."""
     items = _items(draft)
     needed = frozenset(_needed(draft))
-    known = set(draft.mentioned)
+    known = set(draft.mentioned) | _measured(draft, index)
     soft = known | _implied(items, index)
     first = frozenset(needed)
     states = [_State(0.0, (), first)]
@@ -61,6 +62,13 @@ def resolve(draft: Draft, index: Index) -> dict[Item, Choice]:
             break
         _refuse_rival(items, best[1], other, index)
     return dict(zip(items, best[1].picks, strict=True))
+
+
+def _measured(draft: Draft, index: Index) -> set[str]:
+    """Datasets that the metrics read."""
+    asks = [*draft.asks, *(one.ask for one in draft.having), *(one.ask for one in draft.sorts if one.ask is not None)]
+    names = {ask.metric for ask in asks if ask.metric}
+    return {table for name in names for table in index.metric_tables.get(name, ())}
 
 
 def _implied(items: list[Item], index: Index) -> set[str]:
@@ -109,7 +117,7 @@ def _needed(draft: Draft) -> list[str]:
 
 def _choices(item: Item, draft: Draft, index: Index, known: set[str], soft: set[str]) -> list[Choice]:
     if isinstance(item, Cond):
-        return _value_choices(item, known)
+        return _value_choices(item, index, known)
     if item.wanted:
         return _adjective_choices(item, draft, index, known)
     meaning = item.meaning
@@ -140,7 +148,9 @@ def _choices(item: Item, draft: Draft, index: Index, known: set[str], soft: set[
             names = " or ".join(f"`{dataset}`" for dataset in sorted(meaning.fields)[:3])
             raise Stop("planner_ambiguous", (item.words,), f"`{item.words}` may be of {names} and others")
     found = {key: weight for key, weight in found.items() if _fits(item, index, key)}
-    return [Choice(key, weight, _gain(key[0], item.near, known)) for key, weight in found.items()]
+    return [
+        Choice(key, weight, _gain(key[0], item.near, known) - _distance(index, key[0], known)) for key, weight in found.items()
+    ]
 
 
 def _fits(slot: Slot, index: Index, key: FieldKey) -> bool:
@@ -156,14 +166,24 @@ def _gain(dataset: str, near: str | None, known: set[str]) -> float:
     return (MENTIONED if dataset in known else 0.0) + (NEAR if dataset == near else 0.0)
 
 
-def _value_choices(cond: Cond, known: set[str]) -> list[Choice]:
+def _distance(index: Index, dataset: str, known: set[str]) -> float:
+    """Fields of datasets that the question does not mention count less the further they are, and least where no row has one."""
+    if not known or dataset in known:
+        return 0.0
+    hops = min((index.to_one(name)[dataset][0] for name in known if dataset in index.to_one(name)), default=5)
+    return PER_HOP * (hops - 1)
+
+
+def _value_choices(cond: Cond, index: Index, known: set[str]) -> list[Choice]:
     """Fields in which every value of the condition is stored."""
     shared: set[FieldKey] | None = None
     for stored in cond.stored:
         keys = set(stored or ())
         shared = keys if shared is None else shared & keys
     weight = 0.75 if cond.derived else 0.9 if len(cond.literals[0][1].split()) == 1 and cond.literals[0][1].islower() else 0.95
-    return [Choice(key, weight, _gain(key[0], cond.near, known)) for key in sorted(shared or ())]
+    return [
+        Choice(key, weight, _gain(key[0], cond.near, known) - _distance(index, key[0], known)) for key in sorted(shared or ())
+    ]
 
 
 def _adjective_choices(slot: Slot, draft: Draft, index: Index, known: set[str]) -> list[Choice]:

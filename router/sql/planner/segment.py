@@ -90,7 +90,7 @@ def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator
     if token.kind == "quoted":
         yield 2.0, _quoted(token, at, index)
         return
-    yield from _operators(tokens, at)
+    yield from _operators(tokens, at, index)
     found = read_period(tokens, at, today)
     if found is not None:
         yield found[1] * OPERATOR, Piece("period", at, found[1], found[0].said, period=found[0], number=_year_of(found[0]))
@@ -102,6 +102,8 @@ def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator
         yield 0.6, Piece("verb", at, 1, token.text)
     if token.low in FILLER:
         yield FILL, Piece("fill", at, 1, token.text)
+    if token.low in ("%", "percent") and at and tokens[at - 1].number is not None:
+        yield 0.9, Piece("percent", at, 1, token.text)
     if (token.low in UNITS and at and tokens[at - 1].number is not None) or (
         token.low in ("$",) and at + 1 < len(tokens) and tokens[at + 1].kind == "number"
     ):
@@ -141,12 +143,12 @@ def _derived(token: Token, at: int, index: Index) -> Iterator[tuple[float, Piece
                 return
 
 
-def _operators(tokens: Sequence[Token], at: int) -> Iterator[tuple[float, Piece]]:
+def _operators(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[float, Piece]]:
     table = PHRASES.get(tokens[at].low)
     for size in range(1, min(LONGEST, len(tokens) - at) + 1) if table else ():
         words = tuple(token.low for token in tokens[at : at + size])
         what = table.get(words) if table else None
-        if what is None:
+        if what is None or (size > 1 and _names_a_field(words, index)):
             continue
         if size == 1 and words[0] in _AT_START and at and tokens[at - 1].low not in (".", "?", "please", ";", ":", "then"):
             continue
@@ -159,6 +161,11 @@ def _operators(tokens: Sequence[Token], at: int) -> Iterator[tuple[float, Piece]
             yield OPERATOR * size, Piece("superlative", at, size, words_, literal=words_)
         if words_ in COMPARATIVES and at + size < len(tokens) and tokens[at + size].low == "than":
             yield OPERATOR * (size + 1), Piece("comparative", at, size + 1, words_ + " than", literal=words_)
+
+
+def _names_a_field(words: tuple[str, ...], index: Index) -> bool:
+    """ "Total amount of" adds up whatever follows, but not where there is an amount."""
+    return any(word in ("amount", "value", "quantity") and (word,) in index.phrases for word in words[1:])
 
 
 def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[float, Piece]]:

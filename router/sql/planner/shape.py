@@ -40,6 +40,7 @@ from router.sql.planner.draft import Ask, Cond, Draft, Relation, Slot, Stop
 from router.sql.planner.draft import Having as Wanted
 from router.sql.planner.index import FieldKey, Index
 from router.sql.planner.resolve import Choice, Item, resolve
+from router.sql.planner.words import PLAIN_EVENTS
 
 _FLIP: dict[str, Op] = {
     "=": "<>",
@@ -129,10 +130,24 @@ def _key(shape: _Shape, slot: Slot) -> FieldKey:
 def _labels(shape: _Shape) -> None:
     """Where only a dataset is asked for, its label is shown."""
     draft, index = shape.draft, shape.index
+    if draft.labelled and draft.head and index.labels[draft.head]:
+        for name in reversed(index.labels[draft.head]):
+            slot = Slot(draft.head, None, 0, tie=draft.head)
+            draft.shows.insert(0, slot)
+            shape.chosen[slot] = Choice((draft.head, name), 1.0, 0.0)
     if draft.shows or draft.asks or draft.everything:
         return
     head = draft.head or next((group.dataset for group in draft.groups if group.dataset), None)
     if head is None:
+        return
+    if (
+        draft.groups
+        and all(group.grain or group.slot is not None for group in draft.groups)
+        and not draft.sorts
+        and not draft.having
+    ):
+        draft.asks.append(Ask("count", dataset=head, words=head))
+        shape.penalty += 0.1
         return
     dataset = index.declared[head]
     names = [*index.labels[head], *_key_fields(index, head)]
@@ -213,15 +228,13 @@ def _home(shape: _Shape, ask: Ask) -> str | None:
 
 
 def _metric_home(shape: _Shape) -> str:
-    """Any dataset that the metric reads; the compiler finds its home itself."""
-    from router.sql.expressions import expand_metric, reads
-
+    """The dataset that the metrics are over: the one from which all others that they read follow."""
     names = [ask.metric for ask in _asks(shape) if ask.metric]
-    tables = sorted({table for name in names for table, _ in reads(expand_metric(shape.index.catalog, name))})
+    tables = sorted({table for name in names for table in shape.index.metric_tables[name]})
     fits: list[str] = [one for one in tables if all(other in shape.index.to_one(one) for other in tables)]
     if not fits:
         raise Stop("planner_two_facts", tuple(names), "the metric is of two things at once")
-    return str(fits[0])
+    return fits[0]
 
 
 def _count_groups(shape: _Shape) -> None:
@@ -237,6 +250,15 @@ def _count_groups(shape: _Shape) -> None:
         return
     for relation in [one for one in draft.relations if one.count is not None and not one.negated and one.upper is None]:
         ask = Ask("count", dataset=relation.dataset, words=relation.words)
+        elsewhere = [
+            other
+            for slot in draft.shows
+            for other in (slot.meaning.fields if slot.meaning is not None and slot.tie is None else ())
+            if other != owner and other in shape.index.to_one(owner) and not _same(shape, slot, other)
+        ]
+        if elsewhere and relation.dataset == owner:
+            names = f"`{owner}` or of `{elsewhere[0]}`"
+            raise Stop("planner_ambiguous", (draft.shows[0].words,), f"`{draft.shows[0].words}` may be of {names}")
         if relation.dataset != owner:
             ask.pointer = _pointer(shape, owner, relation.dataset)
             if ask.pointer is None:
@@ -245,6 +267,12 @@ def _count_groups(shape: _Shape) -> None:
         draft.relations.remove(relation)
         assert relation.count is not None
         draft.having.append(Wanted(ask, *relation.count, relation.words))
+
+
+def _same(shape: _Shape, slot: Slot, other: str) -> bool:
+    """Whether the field that the slot may mean over there is the one that its own points at."""
+    mine = _key(shape, slot)
+    return slot.meaning is not None and any(shape.index.linked(mine, (other, name)) for name in slot.meaning.fields[other])
 
 
 def _pointer(shape: _Shape, owner: str, goal: str) -> FieldKey | None:
@@ -318,14 +346,16 @@ def _selected(
         for group in draft.groups:
             _each_row(shape, group.dataset, group.slot)
     order = tuple(_order(shape, by, show, sort_at) for sort_at in range(len(draft.sorts)))
+    if not order:
+        order = tuple(Order(dim) for dim in by if isinstance(dim, By) and dim.grain)
     return measures, by, show, order, having
 
 
 def _each_row(shape: _Shape, dataset: str | None, slot: Slot | None) -> None:
     """ "of each DS" without a measure: every row of the base, if it is of that."""
-    owner = dataset or (_key(shape, slot)[0] if slot is not None else None)
-    if owner != shape.base:
-        raise Stop("planner_no_measure", (owner or "",), "what is measured of each group is not said")
+    if slot is not None or dataset != shape.base:
+        words = slot.words if slot is not None else dataset or ""
+        raise Stop("planner_no_measure", (words,), "what is measured of each group is not said")
     shape.used.add(shape.base)
 
 
@@ -683,7 +713,8 @@ def _period_key(shape: _Shape, cond: Cond) -> FieldKey:
     """The time field of what is nearest before the period; two without a default are refused."""
     period = cond.period
     assert period is not None
-    for owner in dict.fromkeys(name for name in (cond.near, shape.base) if name):
+    told = shape.chosen[cond.after].key[0] if cond.after is not None and cond.after in shape.chosen else None
+    for owner in dict.fromkeys(name for name in (told, cond.near, shape.base) if name):
         times = shape.index.times.get(owner, ())
         years = (
             tuple(one.name for one in shape.index.declared[owner].fields if shape.index.info[owner, one.name].year)
@@ -695,11 +726,21 @@ def _period_key(shape: _Shape, cond: Cond) -> FieldKey:
             found = times
         if len(found) == 1:
             shape.penalty = max(shape.penalty, 0.05)
+            _same_event(shape, cond, (owner, found[0]))
             return owner, found[0]
         if len(found) > 1:
             listed = " or ".join(f"`{owner}.{name}`" for name in found[:3])
             raise Stop("planner_ambiguous", (cond.words,), f"`{cond.words}` may be of {listed}")
     raise Stop("planner_no_time", (cond.words,), f"what `{cond.words}` is about is not known")
+
+
+def _same_event(shape: _Shape, cond: Cond, key: FieldKey) -> None:
+    """A default time is not taken for something else that was done: "closed in May" where only the report has a date."""
+    if not cond.event or cond.event in PLAIN_EVENTS or key in shape.index.events.get(cond.event, {}):
+        return
+    fields = shape.index.declared[key[0]].fields
+    if sum(1 for one in fields if shape.index.info[key[0], one.name].time) > 1:
+        raise Stop("planner_no_time", (cond.event, cond.words), f"when something was `{cond.event}` is not stored")
 
 
 # --- other rows -----------------------------------------------------------------------------------------------------------

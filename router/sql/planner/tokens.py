@@ -36,6 +36,7 @@ _TOKEN = re.compile(
 )
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)(k|m|bn|st|nd|rd|th)", re.IGNORECASE)
 _SCALE = {"k": 1_000, "m": 1_000_000, "bn": 1_000_000_000}
+_PLURAL = re.compile(r"\b([A-Z]{2,})s\b")
 _NAME_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A-Za-z]+")
 
 
@@ -78,7 +79,8 @@ def _tokens(match: re.Match[str]) -> list[Token]:
 
 
 def _word(text: str, low: str) -> Token:
-    return Token(text, low, lemma(low), "word", NUMBER_WORDS.get(low))
+    plural = len(text) > 2 and text[-1] == "s" and text[:-1].isupper()  # SKUs, IDs
+    return Token(text, low, low[:-1] if plural else lemma(low), "word", NUMBER_WORDS.get(low))
 
 
 def _number(text: str) -> Number:
@@ -104,7 +106,7 @@ def lemma(word: str) -> str:
 @lru_cache(maxsize=65_536)
 def name_words(name: str) -> tuple[str, ...]:
     """A name of the catalogue as lemmas: `maxRetryCount`, `max_retry_count` and "max retry counts" are the same three."""
-    return tuple(lemma(part.casefold()) for part in _NAME_PARTS.findall(name))
+    return tuple(lemma(part.casefold()) for part in _NAME_PARTS.findall(_PLURAL.sub(r"\1", name)))
 
 
 def opened(words: tuple[str, ...]) -> tuple[str, ...]:

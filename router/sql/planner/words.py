@@ -44,8 +44,8 @@ ABBREVIATIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 FILLER = frozenset(
-    """the a an please all any some there also then as so just currently now overall given ever actually respectively that this these those
-    which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should may might must
+    """the a an please all any some there also then as so just currently now still overall given ever actually respectively that this these those
+    which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should might must
     here such about among 's ? . : ; one ones do does did be been being get gets got to into own altogether existing available exist exists
     corresponding associated respective related if present database
     list table """.split()
@@ -285,7 +285,7 @@ COMPARATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
 
 UNITS = frozenset(
     """year years old yrs dollar dollars usd eur euro euros pound pounds lbs kg kgs kilogram kilograms km kilometer kilometers mile miles meter
-    meters metre metres cm inch inches feet ft foot minute minutes min mins hour hours second seconds day days week weeks month months % percent
+    meters metre metres cm inch inches feet ft foot minute minutes min mins hour hours second seconds day days week weeks month months
     pallet pallets mph kph degree degrees $ square million points""".split()
 )
 """Words that may follow a number and say what it is of; they bind nothing."""
@@ -308,6 +308,12 @@ GRAINS = {
     "yearly": "year",
     "annually": "year",
 }
+EVENT_TAILS = frozenset("at on date time year datetime timestamp day".split())
+PLAIN_EVENTS = frozenset(
+    "happened occurred recorded made created entered logged dated took taken held placed issued received".split()
+)
+"""Verbs that say no more of a row than that it came to be: any default time may be meant."""
+
 GENERIC_TAILS = frozenset(
     "code name id number description type date yn detail text amount value title key status level category".split()
 )
