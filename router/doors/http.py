@@ -123,7 +123,6 @@ def build_app(router: Router) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        max_body_size=MAX_BODY_BYTES,
         telemetry=_TELEMETRY_OFF,
         responses={500: {"model": ProblemBody, "description": "A fault in Pointsman."}},
     )
@@ -193,7 +192,8 @@ def _version() -> str:
 
 
 class Guard:
-    """Sends whoever brings no token away before a byte of the body is read, and marks every response as nobody's to keep."""
+    """Sends whoever brings no token away before a byte of the body is read, bounds the body, and marks every response as nobody's
+    to keep."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -218,7 +218,29 @@ class Guard:
                 await _problem(HTTPStatus.UNAUTHORIZED, missing)(scope, receive, marked)
                 return
             scope.setdefault("state", {})["token"] = token
-        await self.app(scope, receive, marked)
+        if any(name == b"content-length" and int(value) > MAX_BODY_BYTES for name, value in scope["headers"]):
+            await _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large())(scope, receive, marked)
+            return
+        await self.app(scope, _bounded(receive), marked)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """What comes in pieces says nowhere how long it is."""
+    taken = 0
+
+    async def bounded() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > MAX_BODY_BYTES:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return message
+
+    return bounded
+
+
+def _too_large() -> UsageError:
+    return UsageError("body_too_large", "the body is too large", f"send at most {MAX_BODY_BYTES // 1024} KiB")
 
 
 def read_bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -260,6 +282,8 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 async def _on_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return _problem(status, _too_large())
     code, hint = _HTTP.get(status, ("http", "see /docs"))
     said = UsageError(code, status.phrase[:1].lower() + status.phrase[1:], hint)
     return _problem(status, said, dict(error.headers or {}))
@@ -269,7 +293,6 @@ _HTTP = {
     HTTPStatus.BAD_REQUEST: ("body_malformed", "send one JSON object"),
     HTTPStatus.NOT_FOUND: ("not_found", "see /docs for what is here"),
     HTTPStatus.METHOD_NOT_ALLOWED: ("method_not_allowed", "see /docs for what is here"),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("body_too_large", f"send at most {MAX_BODY_BYTES // 1024} KiB"),
 }
 
 
