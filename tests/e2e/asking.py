@@ -6,21 +6,25 @@ import inspect
 import runpy
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from router.app import Router, make_database, make_development_issuer
 from router.config import load_settings
 from router.domain import Answer
 from tests.e2e.judging import Got, Line
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
 UNCHOSEN = "only documents are searched by this version"
 """What a line says that has no classifier yet; its questions are asked with the route that they need, and no route is judged."""
+AT_ONCE = 4
+"""Several people ask at the same time, so that what one may see could get into the answer of another, if anything were shared."""
 
 
 @contextmanager
@@ -42,6 +46,11 @@ def open_world(folder: Path) -> Iterator[Router]:
 def chooses(router: Router) -> bool:
     answer = router.ask("Good morning!", token=router.mint("lena"), now=NOW)
     return UNCHOSEN not in answer.route.reasons
+
+
+def ask_all(lines: Sequence[Line], ask: Callable[[Line], T]) -> list[T]:
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(ask, lines))
 
 
 def ask_line(router: Router, line: Line, *, chosen: bool, k: int | None = None) -> Got:
