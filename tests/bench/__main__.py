@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bench.measure import Figure
 
-BENCHES = ("help", "governance", "rerank", "search", "ask", "indexing", "incremental", "relabel", "sql")
+BENCHES = ("help", "governance", "rerank", "routing", "search", "ask", "indexing", "incremental", "relabel", "sql", "planner")
 
 
 def main() -> int:
