@@ -504,7 +504,10 @@ class Router:
                 raise UsageError(
                     "source_unconfigured", f"`[sources.{name}]` is missing", "say in pointsman.toml where its documents are"
                 )
-        return [SourceJob(declared[name], self._documents(declared[name])) for name in names or sorted(declared)]
+        return [
+            SourceJob(declared[name], self._documents(declared[name]), self.settings.sources[name].contexts)
+            for name in names or sorted(declared)
+        ]
 
     def _documents(self, source: Source) -> Any:
         settings = self.settings.sources[source.name]

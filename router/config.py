@@ -55,6 +55,19 @@ class SourceSettings(_Strict):
         default=None,
         description="connector `rows`: the columns that carry the labels; any other attribute of the schema's Document may stand beside",
     )
+    contexts: Literal["none", "structure", "both"] = Field(
+        default="structure",
+        description="what stands in front of each chunk, for search only: nothing, a few words of the document around it, or two indexes, one of each",
+    )
+    prefer: Literal["contextual", "plain"] = Field(
+        default="contextual",
+        description='with `contexts = "both"`: the index that answers where the question does not say; choose by `pointsman eval retrieval`',
+    )
+
+    @property
+    def index(self) -> Literal["contextual", "plain"]:
+        """By which index the source is searched unless the caller says otherwise."""
+        return {"none": "plain", "structure": "contextual", "both": self.prefer}[self.contexts]  # type: ignore[return-value]
 
 
 TableName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
@@ -189,6 +202,14 @@ class Settings(_Strict):
         if url.startswith(prefix) and not url.startswith(prefix + "/") and url != prefix:
             return prefix + str(self.at(Path(url[len(prefix) :])))
         return url
+
+    @property
+    def contextual_sources(self) -> frozenset[str]:
+        return frozenset(name for name, source in self.sources.items() if source.index == "contextual")
+
+    @property
+    def plain_sources(self) -> frozenset[str]:
+        return frozenset(name for name, source in self.sources.items() if source.index == "plain")
 
     @property
     def policy_folder(self) -> Path:

@@ -152,6 +152,7 @@ def run(
         model_id=embedder.card.id,
         limit=steps.candidates,
         deadline_s=watch.left_s(),
+        plain=steps.plain,
     )
     found = watch.stage("search", lambda: store.search(search))
     watch.note(count_in=found.admitted, count_out=len(found.candidates))

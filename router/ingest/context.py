@@ -134,6 +134,8 @@ def _without_angles(text: str) -> str:
 
 
 def _function(line: str, after: Sequence[str]) -> str:
+    if _TYPE.match(line):
+        return ""
     if match := _FUNCTION.match(line):
         name = next((group for group in match.groups() if group), "")
         return _short(" ".join(_WORDS.findall(name)))

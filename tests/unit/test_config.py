@@ -221,3 +221,20 @@ def test_shipped_files_are_valid(place):
 
     text = (ROOT / place).read_text(encoding="utf-8").replace("{documents}", '"documents"')
     assert parse_settings(tomllib.loads(text), ROOT).sources
+
+
+def test_contexts_say_which_index_answers(tmp_path):
+    """Structural contexts unless said otherwise; where both are kept, the one preferred."""
+    settings = load(
+        tmp_path,
+        "[sources.a]\n[sources.b]\ncontexts = 'none'\n[sources.c]\ncontexts = 'both'\n[sources.d]\ncontexts = 'both'\nprefer = 'plain'\n",
+    )
+    assert {name: source.contexts for name, source in settings.sources.items()} == {
+        "a": "structure",
+        "b": "none",
+        "c": "both",
+        "d": "both",
+    }
+    assert settings.contextual_sources == frozenset("ac")
+    assert settings.plain_sources == frozenset("bd")
+    assert "contexts" in refused(tmp_path, "[sources.a]\ncontexts = 'claude'\n").message

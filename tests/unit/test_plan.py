@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,3 +84,21 @@ def test_build_carries_the_filter_and_the_budgets() -> None:
     steps = plan.build(grants, ENTITY, legs=("dense", "lexical"), candidates=50, rerank=20)
     assert steps.filter == plan.scope(grants.search, ENTITY)
     assert (steps.strategy, steps.legs, steps.candidates, steps.rerank) == ("simple", ("dense", "lexical"), 50, 20)
+
+
+def test_index_of_each_source() -> None:
+    """Wanted by the caller, else as preferred; never a source that is not granted, and the filter stays what it is."""
+    who = Principal("corp", "ada", "User", "t1", frozenset(), (), 0)
+    grants = Grants(who, "v", 0, (_grant("a", ALWAYS), _grant("b", ALWAYS)))
+    budgets: dict[str, Any] = {"legs": ("dense",), "candidates": 5, "rerank": 5, "prefer_plain": frozenset({"b", "hidden"})}
+    steps = {index: plan.build(grants, ENTITY, index=index, **budgets) for index in (None, "plain", "contextual")}
+    assert {index: step.plain for index, step in steps.items()} == {
+        None: frozenset({"b"}),
+        "plain": frozenset({"a", "b"}),
+        "contextual": frozenset(),
+    }
+    assert len({canonical(step.filter) for step in steps.values()}) == 1
+    assert plan.index_name(grants, frozenset({"a"})) == "documents"
+    assert plan.index_name(grants, frozenset({"a", "b", "hidden"})) == "contextual"
+    assert plan.index_name(grants, frozenset({"a", "b"}), index="plain") == "documents"
+    assert plan.index_name(Grants(who, "v", 0, ()), frozenset({"a"})) == "documents"
