@@ -67,9 +67,12 @@ def summarise(verdicts: Sequence[Verdict], *, chosen: bool) -> dict[str, Any]:
         "figures": figures,
         "exact_route": _shares(verdicts, "exact"),
         "wrong_values": sum(verdict.value is False and any(map(len, verdict.got.tables)) for verdict in verdicts),
+        "kinds": {
+            kind: _kept_of([v for v in verdicts if v.line.kind == kind]) for kind in sorted({v.line.kind for v in verdicts})
+        },
         "must_not_see": shown,
-        "met": shown == 0 and all(figure["met"] for figure in figures.values() if figure["of"] or chosen),
-    } | ({} if chosen else {"met": False})
+        "met": chosen and shown == 0 and all(figure["met"] for figure in figures.values() if figure["of"]),
+    }
 
 
 def _figure(verdicts: Sequence[Verdict], name: str, bar: float) -> dict[str, Any]:
@@ -85,6 +88,10 @@ def _shares(verdicts: Sequence[Verdict], name: str) -> dict[str, Any]:
     whole, count = share(lambda verdict: True)
     halves = {half: share(lambda verdict, half=half: verdict.line.half == half)[0] for half in ("before", "after")}  # type: ignore[misc]
     return {"share": whole, "of": count, **halves}
+
+
+def _kept_of(verdicts: Sequence[Verdict]) -> list[int]:
+    return [sum(map(kept, verdicts)), len(verdicts)]
 
 
 def kept(verdict: Verdict) -> bool:
@@ -129,6 +136,7 @@ def _print(report: dict[str, Any], shown: Sequence[Verdict]) -> None:
         f"{'other rows than right':34}{report['wrong_values']:>7}   (the other values that are not right were asked back or missing)"
     )
     print(f"{'seen that must not be':34}{report['must_not_see']:>7}")
+    print("kept in every respect, by kind: " + ", ".join(f"{kind} {had}/{of}" for kind, (had, of) in report["kinds"].items()))
     if not report["chosen"]:
         print(
             "this line does not choose a route yet: each question was asked with the route that it needs, and no route is judged"
