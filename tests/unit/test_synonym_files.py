@@ -36,8 +36,8 @@ def owned(model: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from ((name, text) for text in dataset.get("synonyms", []))
         for column, texts in dataset.get("fields", {}).items():
             yield from ((f"{name}.{column}", text) for text in texts)
-    for name, texts in model.get("relationships", {}).items():
-        yield from ((name, text) for text in texts)
+    for name, body in model.get("relationships", {}).items():
+        yield from ((name, text) for text in (body if isinstance(body, list) else body.get("synonyms", [])))
 
 
 def test_every_set_has_its_databases() -> None:
@@ -55,7 +55,7 @@ class TestOneFile:
         assert path.read_text(encoding="utf-8").startswith("# from the schema alone; no question was read\n")
         assert set(model) <= {"datasets", "relationships", "metrics"}
         for dataset in model["datasets"].values():
-            assert set(dataset) <= {"synonyms", "label", "time", "fields"}
+            assert set(dataset) <= {"synonyms", "label", "time", "fields", "key"}
             assert all(isinstance(dataset.get(key, ""), str) for key in ("label", "time"))
         for metric in model.get("metrics", {}).values():
             assert set(metric) == {"expression", "synonyms"}
@@ -87,10 +87,11 @@ class TestOneFile:
 
     def test_a_role_is_named_by_its_key_column(self, path: Path) -> None:
         model = read(path)
-        for place in model.get("relationships", {}):
-            dataset, _, column = place.partition(".")
-            assert dataset in model["datasets"], place
-            assert column, place
+        for place, body in model.get("relationships", {}).items():
+            for end in (place,) if isinstance(body, list) else (body["from"], body["to"]):
+                dataset, _, column = end.rpartition(".")
+                assert dataset in model["datasets"], place
+                assert column, place
 
     def test_a_metric_is_one_expression_over_known_datasets(self, path: Path) -> None:
         import sqlglot
