@@ -64,9 +64,9 @@ class Documents:
             weight = 2.2 * idf(self.count, len(held))
             for at, times in held:
                 scores[at] += weight * times / (times + 1.2 * (0.25 + 0.75 * self.lengths[at] / mean))
-        holding = {word: len(self.postings.get(word, ())) for word in words}
+        possible = sum(2.2 * idf(self.count, len(self.postings.get(word, ()))) for word in words)
         cosine = float((self.vectors @ np.frombuffer(vector, "<f4")).max())
-        return Probe(max(scores.values(), default=0.0), self.count, holding, cosine)
+        return Probe(max(scores.values(), default=0.0), possible, self.count, cosine)
 
 
 def plain_words(question: str) -> str:
@@ -81,7 +81,7 @@ def gate_of_rows(catalogs: Catalogs, question: str, vector: bytes) -> tuple[Gate
 
 def gate_of_text(collections: Collections, question: str, vector: bytes) -> tuple[Gate, bool]:
     name, own = _pick(collections.held, collections.own, question)
-    return gate_text(question, collections.held[name].probe(question, vector)), own
+    return gate_text(collections.held[name].probe(question, vector)), own
 
 
 def _pick(known: Mapping[str, object], own: Mapping[str, str], question: str) -> tuple[str, bool]:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 BINS = 15
+ASKED_BACK = ("what is granted",)
+"""Stands for the names that a caller would be asked back with."""
 TRAINING_FILE = "routing_train.jsonl"
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -155,7 +157,7 @@ def _judge_all(
             continue
         rows_gate, own_rows = gated.gate_of_rows(catalogs, row.question, vector) if catalogs else (UNJUDGED, True)
         text_gate, own_text = gated.gate_of_text(collections, row.question, vector) if collections else (UNJUDGED, True)
-        decided = decide(row.question, one, rows=rows_gate, text=text_gate, point=options.point)
+        decided = decide(row.question, one, rows=rows_gate, text=text_gate, point=options.point, options=ASKED_BACK)
         needs = (_needs(row, HEADS[0], own_rows), _needs(row, HEADS[1], own_text))
         judged.append(Judged(row, _through(one, rows_gate, text_gate), decided, needs))
     return judged

@@ -41,6 +41,10 @@ POINTS: Mapping[str, Point] = {
 }
 
 
+INSTEAD = 0.5
+"""A leg that nobody asked for takes the place of one that was closed only where what is granted speaks for it by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """`scores` of the four routes add up to 1. `margin` is the lead of the best over the next. `abstained` says that legs are
@@ -114,7 +118,7 @@ def decide(
         *_reasons("text", wanted[1], text, likely.text, question),
     ]
     if search == (False, False):
-        search = (rows.is_open and not wanted[0], text.is_open and not wanted[1])
+        search = (not wanted[0] and _speaks(rows), not wanted[1] and _speaks(text))
         if search == (False, False):
             return _closed(scores, margin, options)
         reasons.append("searched instead of what was closed")
@@ -129,6 +133,10 @@ def _wanted(likely: Likelihoods, point: Point, rows: Gate) -> tuple[bool, bool]:
     if wanted == (False, False):
         return likely.rows >= likely.text, likely.rows < likely.text
     return wanted
+
+
+def _speaks(gate: Gate) -> bool:
+    return gate.is_open and gate.open >= INSTEAD
 
 
 def _name(search: tuple[bool, bool]) -> Name:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,12 +76,12 @@ class NamedThings:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a cheap search of the granted documents found: the best score of the lexical leg (k1 1.2, b 0.75), how many chunks
-    are granted, how many of them hold each content word of the question (absent words 0), and the best cosine."""
+    """What a cheap search of the granted documents found: the best score of the lexical leg (k1 1.2, b 0.75), the score that is
+    `possible` (the sum of 2.2 idf over the question's terms, absent ones too), how many chunks are granted, and the best cosine."""
 
     bm25: float
+    possible: float
     chunks: int
-    holding: Mapping[str, int]
     cosine: float
 
 
@@ -161,12 +161,11 @@ def gate_rows(question: str, vector: bytes, named: NamedThings, exact: Sequence[
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def gate_text(question: str, probe: Probe) -> Gate:
+def gate_text(probe: Probe) -> Gate:
     """How much of what the question asks for the best granted chunk could cover, and how close the nearest one is."""
     if probe.chunks <= 0:
         return CLOSED
-    possible = sum(2.2 * idf(probe.chunks, probe.holding.get(word, 0)) for word in content_words(question))
-    covered = probe.bm25 / possible if possible > 0 else 0.0
+    covered = probe.bm25 / probe.possible if probe.possible > 0 else 0.0
     return Gate(_sigmoid(6.897 * min(1.0, covered) + 10.456 * probe.cosine - 5.638), TEXT_OPEN)
 
 

@@ -164,7 +164,24 @@ def test_a_name_that_is_not_granted_is_a_word_like_any_other():
 
 
 WORDS = st.sampled_from(
-    [*KINDS, "and", "what about", "in", "the", "by", "per", "last year", "2023", "only", "ones", "PN-1", "depot 4", "claims", "?", ","]
+    [
+        *KINDS,
+        "and",
+        "what about",
+        "in",
+        "the",
+        "by",
+        "per",
+        "last year",
+        "2023",
+        "only",
+        "ones",
+        "PN-1",
+        "depot 4",
+        "claims",
+        "?",
+        ",",
+    ]
 )
 TEXTS = st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=12).map(" ".join), st.text(string.printable, max_size=80))
 
@@ -179,7 +196,9 @@ def test_only_words_of_the_questions(earlier, question):
         assert {word.strip(punctuation) for word in found.question.lower().split()} <= bare
 
 
-@pytest.mark.parametrize("text", ["and " * 3_000, "in the " * 2_000, "x" * 9_000, "between " * 1_500, "PN-" * 3_000, "north " * 2_000])
+@pytest.mark.parametrize(
+    "text", ["and " * 3_000, "in the " * 2_000, "x" * 9_000, "between " * 1_500, "PN-" * 3_000, "north " * 2_000]
+)
 def test_long_text_ends_soon_and_unresolved(text):
     assert resolve([CLAIMS], text, kind_of) is None
     assert resolve([text], "and in the North?", kind_of) is None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.doors import cli
 from router.errors import UsageError
 from router.evals import gated, routing, train_route
 from router.evals.fit_logistic import Dense, build_sparse, fit_logistic
@@ -19,7 +20,17 @@ from router.routing.decide import POINTS, decide
 from router.routing.gates import UNJUDGED
 from router.routing.heads import Likelihoods, parse_heads, score
 
-SOURCES = ("kaggledbqa", "cranfield", "stackfaq", "clinc150/oos_test", "policyqa", "rasa-helpdesk", "pubmedqa", "tpl:hr", "tpl:parts")
+SOURCES = (
+    "kaggledbqa",
+    "cranfield",
+    "stackfaq",
+    "clinc150/oos_test",
+    "policyqa",
+    "rasa-helpdesk",
+    "pubmedqa",
+    "tpl:hr",
+    "tpl:parts",
+)
 
 
 def sample(count: int = 140) -> list[Row]:
@@ -121,7 +132,9 @@ def test_sealed_weights_give_what_was_fitted():
 
 def test_own_questions_are_whole():
     rows = load_rows(OWN_QUESTIONS)
-    kinds = {kind: sum(row.group == kind for row in rows) for kind in ("own:compound", "own:howto", "own:command", "own:reference")}
+    kinds = {
+        kind: sum(row.group == kind for row in rows) for kind in ("own:compound", "own:howto", "own:command", "own:reference")
+    }
     assert min(kinds.values()) >= 140
     assert sum(kinds.values()) == len(rows)
     assert len({gated.plain_words(row.question) or row.question for row in rows}) == len(rows)
@@ -129,12 +142,21 @@ def test_own_questions_are_whole():
 
 @pytest.mark.parametrize(
     "line",
-    ["{", "[]", "3", '{"question": "x"}', '{"question": "x", "route": "clarify"}', '{"question": 3, "route": "sql"}', "null", '{"route": "sql"}'],
+    [
+        "{",
+        "[]",
+        "3",
+        '{"question": "x"}',
+        '{"question": "x", "route": "clarify"}',
+        '{"question": 3, "route": "sql"}',
+        "null",
+        '{"route": "sql"}',
+    ],
 )
 def test_a_wrong_line_is_named(tmp_path, line):
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "how many", "route": "sql"}\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="line `q.jsonl:2`"):
+    with pytest.raises(UsageError, match=r"line `q\.jsonl:2`"):
         load_rows(path)
 
 
@@ -171,8 +193,12 @@ def test_the_figures_by_hand():
     assert report["confusion"]["documents"] == {"sql": 1}
     assert report["by_source"]["t"]["accuracy"] == 0.5
     assert report["by_route"]["sql"] == {
-        **{"questions": 2, "precision": 0.6667, "recall": 1.0, "f1": 0.8},
-        **{"needed_evidence_recall": 1.0, "unneeded_search_share": 0.3333},
+        "questions": 2,
+        "precision": 0.6667,
+        "recall": 1.0,
+        "f1": 0.8,
+        "needed_evidence_recall": 1.0,
+        "unneeded_search_share": 0.3333,
     }
     assert report["macro_f1"] == 0.6
     assert report["auc"]["none"] == 1.0
@@ -204,7 +230,9 @@ def test_a_leg_whose_evidence_is_not_there_does_not_count():
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory):
     path = tmp_path_factory.mktemp("routing") / "q.jsonl"
-    path.write_text("".join(json.dumps({"question": row.question, "route": row.route, "source": row.source}) + "\n" for row in sample(40)))
+    path.write_text(
+        "".join(json.dumps({"question": row.question, "route": row.route, "source": row.source}) + "\n" for row in sample(40))
+    )
     return path
 
 
@@ -249,3 +277,55 @@ def test_training_writes_what_ships(tmp_path, questions, monkeypatch, capsys):
     parse_heads(out.read_bytes())
     assert "sha256" in capsys.readouterr().out
     assert train_route.main([str(tmp_path / "nowhere.jsonl"), "-o", str(out)]) == 2
+
+
+@pytest.fixture
+def command(capfd, monkeypatch):
+    """(exit code, standard output, standard error) of a command in this process."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments):
+        try:
+            code = cli._run([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_the_command_prints_one_document(questions, command):
+    code, out, _ = command("eval", "routing", questions, "--point", "careful", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert {
+        "questions",
+        "accuracy",
+        "macro_f1",
+        "by_route",
+        "by_source",
+        "needed_evidence_recall",
+        "unneeded_search_share",
+    } <= set(report)
+    assert {"auc", "ece", "risk_coverage", "ms", "confusion"} <= set(report)
+    assert report["settings"]["point"] == [0.1, 0.75]
+
+
+def test_the_command_refuses_what_it_cannot_use(questions, command, tmp_path):
+    for arguments in ((questions, "--point", "cheap"), (tmp_path / "none.jsonl",), (questions, "--collection", tmp_path)):
+        code, out, _ = command("eval", "routing", *arguments, "--json")
+        assert code == 2
+        assert set(json.loads(out)["error"]) == {"code", "message", "hint"}
+
+
+def test_leaving_out_trains_again(questions, command, tmp_path):
+    """More questions are taken from the file beside, and named."""
+    beside = questions.with_name(routing.TRAINING_FILE)
+    beside.write_text('{"question": "how many meters failed", "route": "sql", "source": "defog"}\n', encoding="utf-8")
+    code, out, _ = command("eval", "routing", questions, "--leave-source-out", "--without-source", "cranfield", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["settings"]["files"] == ["q.jsonl", "routing_train.jsonl", "route_questions.jsonl"]
+    assert "score" not in report["ms"]
+    assert report["questions"] + report["settings"]["never_left_out"] < 40
