@@ -573,11 +573,36 @@ class SqliteDocuments:
                 bound["vector"] = search.vector
             rows = reader.con.execute(_search_sql(where, lexical=lexical, dense=dense), bound).fetchall()
             admitted = _count(rows[0][7]) if rows else _admitted(reader, where, values)
-        return Found(tuple(_candidate(row) for row in rows), admitted, rows[0][8] if rows else 0.0)
+            possible = float(str(rows[0][8])) if rows else 0.0
+        return Found(tuple(_candidate(row) for row in rows), admitted, possible)
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
         origin = "json_each(:ids) j CROSS JOIN cn k ON k.id = j.value"
         return self._read_stored(tenant, f, origin, "j.key", {"ids": json.dumps(list(chunk_ids))}, deadline_s)
+
+    def vectors(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[bytes]:
+        sql = (
+            "SELECT e.v FROM json_each(:ids) j CROSS JOIN cn k ON k.id = j.value CROSS JOIN emb e ON e.rid = k.rid "
+            "WHERE k.lid IN (SELECT lid FROM ok) ORDER BY j.key"
+        )
+        return [vector for (vector,) in self._admitted_rows(tenant, f, sql, {"ids": json.dumps(list(chunk_ids))}, deadline_s)]
+
+    def admitted_labels(self, tenant: str, f: Filter, *, deadline_s: float) -> list[Labels]:
+        sql = "SELECT DISTINCT l.json FROM label l WHERE l.lid IN (SELECT lid FROM ok) AND l.n > 0 ORDER BY l.json"
+        return [_labels_of(text) for (text,) in self._admitted_rows(tenant, f, sql, {}, deadline_s)]
+
+    def _admitted_rows(
+        self, tenant: str, f: Filter, sql: str, values: dict[str, Any], deadline_s: float
+    ) -> list[tuple[Any, ...]]:
+        """Rows of a statement over `ok`, the labels that `f` admits."""
+        self._check(f)
+        if isinstance(f, Never):
+            return []
+        with self._reading(tenant, deadline_s) as reader:
+            if reader is None:
+                return []
+            where, bound = self._where(f, reader)
+            return reader.con.execute(f"WITH {_OK.format(where=where)} {sql}", {**bound, **values}).fetchall()
 
     def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
         origin = (

@@ -68,6 +68,14 @@ class DocStore(Protocol):
         """The named chunks that `f` admits, in the order asked for; others are left out silently."""
         ...
 
+    def vectors(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[bytes]:
+        """Vectors of the named chunks that `f` admits, float32, in the order asked for; others are left out silently."""
+        ...
+
+    def admitted_labels(self, tenant: str, f: Filter, *, deadline_s: float) -> list[Labels]:
+        """Each distinct set of labels that `f` admits and some chunk carries, in an order that depends on nothing else."""
+        ...
+
     def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
         """Chunks of one document with ordinals from `first` to `last` that `f` admits: neighbours and parents. Never the
         contextual ones of a document that has both: their text is the same."""

@@ -198,6 +198,18 @@ class UnguardedSiblings(SqliteDocuments):
         return super().siblings(tenant, document_id, first, last, ALWAYS, deadline_s=deadline_s)
 
 
+class UnguardedVectors(SqliteDocuments):
+    def vectors(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[bytes]:
+        return super().vectors(tenant, chunk_ids, ALWAYS, deadline_s=deadline_s)
+
+
+class AllLabelsAreShown(SqliteDocuments):
+    """What may be narrowed by is read of every document."""
+
+    def admitted_labels(self, tenant: str, f: Filter, *, deadline_s: float) -> list[Labels]:
+        return super().admitted_labels(tenant, ALWAYS, deadline_s=deadline_s)
+
+
 class DeleteIsForget(SqliteDocuments):
     """Forgets in the current generation, and leaves the pages as they are."""
 
@@ -428,6 +440,8 @@ BREAKS = _breaks(
         ("HalfRelabelled", HalfRelabelled, "relabel_is_seen_at_once"),
         ("UnguardedLoad", UnguardedLoad, "compounds_equal_the_reference never_does_no_io refused_before_io"),
         ("UnguardedSiblings", UnguardedSiblings, "compounds_equal_the_reference never_does_no_io refused_before_io"),
+        ("UnguardedVectors", UnguardedVectors, "compounds_equal_the_reference never_does_no_io refused_before_io"),
+        ("AllLabelsAreShown", AllLabelsAreShown, "compounds_equal_the_reference never_does_no_io refused_before_io"),
         ("DeleteIsForget", DeleteIsForget, "forget_leaves_no_byte"),
         ("TrustsThePlace", TrustsThePlace, "foreign_partition_is_refused a_newer_store_is_refused"),
         (

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from router.domain import SOURCE_FIELD, Candidate, Found, IndexedDocument, ModelCard, Search, Span
+from router.domain import SOURCE_FIELD, Candidate, Found, IndexedDocument, ModelCard, Search, Span, label_digest
 from router.errors import PointsmanError, PolicyError, SourceError
 from router.filters import (
     ALWAYS,
@@ -137,11 +137,18 @@ def check_everywhere(store: DocStore, documents: Sequence[IndexedDocument], f: F
 
 
 def check_reads(store: DocStore, documents: Sequence[IndexedDocument], f: Filter) -> None:
-    """`load` and `siblings` show what the reference admits and nothing else."""
+    """`load`, `siblings`, `vectors` and `admitted_labels` show what the reference admits and nothing else."""
     expected = set(corpus.reference(documents, f))
     ids = [chunk.chunk_id for item in documents for chunk, _ in item.chunks]
     loaded = store.load(TENANT, [*ids, "s/none#0"], f, deadline_s=60)
     assert [item.chunk.chunk_id for item in loaded] == [name for name in ids if name.rsplit("#", 1)[0] in expected]
+    own = {chunk.chunk_id: embedded.vector for item in documents for chunk, embedded in item.chunks}
+    backwards = [name for name in reversed(ids) if name.rsplit("#", 1)[0] in expected]
+    assert store.vectors(TENANT, [*reversed(ids), "s/none#0"], f, deadline_s=60) == [own[name] for name in backwards]
+    shown = store.admitted_labels(TENANT, f, deadline_s=60)
+    assert {label_digest("", one) for one in shown} == {
+        label_digest("", item.labels) for item in documents if item.document_id in expected and item.chunks
+    }
     for item in documents:
         near = store.siblings(TENANT, item.document_id, 0, 10, f, deadline_s=60)
         wanted = [chunk.chunk_id for chunk, _ in item.chunks] if item.document_id in expected else []
@@ -381,6 +388,8 @@ def test_never_does_no_io(lab: Lab) -> None:
     assert ask(lab.store, ALWAYS, None, None) == Found((), 0)
     assert lab.store.load(TENANT, ["s/one#0"], NEVER, deadline_s=60) == []
     assert lab.store.siblings(TENANT, "s/one", 0, 9, NEVER, deadline_s=60) == []
+    assert lab.store.vectors(TENANT, ["s/one#0"], NEVER, deadline_s=60) == []
+    assert lab.store.admitted_labels(TENANT, NEVER, deadline_s=60) == []
     assert lab.store.admitted(TENANT, NEVER) == []
     with pytest.raises(SourceError):
         ask(lab.store, ALWAYS)
@@ -412,6 +421,8 @@ def test_refused_before_io(lab: Lab) -> None:
                 lambda f=f: ask(lab.store, f),
                 lambda f=f: lab.store.load(TENANT, ["s/one#0"], f, deadline_s=60),
                 lambda f=f: lab.store.siblings(TENANT, "s/one", 0, 1, f, deadline_s=60),
+                lambda f=f: lab.store.vectors(TENANT, ["s/one#0"], f, deadline_s=60),
+                lambda f=f: lab.store.admitted_labels(TENANT, f, deadline_s=60),
                 lambda f=f: lab.store.admitted(TENANT, f),
                 lambda f=f: ask(lab.store, And((NEVER, f))),
             ):
@@ -508,6 +519,8 @@ def _answers(store: DocStore, f: Filter) -> list[Any]:
     ids = [candidate.chunk_id for candidate in ask(store, f).candidates]
     seen.append(store.load(TENANT, ids, f, deadline_s=60))
     seen.append([store.siblings(TENANT, name.split("#")[0], 0, 9, f, deadline_s=60) for name in ids[:5]])
+    seen.append(store.vectors(TENANT, ids, f, deadline_s=60))
+    seen.append(store.admitted_labels(TENANT, f, deadline_s=60))
     seen.append(store.admitted(TENANT, f))
     return seen
 
@@ -900,6 +913,8 @@ def _every_call(store: DocStore) -> Iterable[Any]:
         lambda: ask(store, ALWAYS, None, corpus.question(1, 0, 0, 0)),
         lambda: store.load(TENANT, ["s/a#0"], ALWAYS, deadline_s=60),
         lambda: store.siblings(TENANT, "s/a", 0, 9, ALWAYS, deadline_s=60),
+        lambda: store.vectors(TENANT, ["s/a#0"], ALWAYS, deadline_s=60),
+        lambda: store.admitted_labels(TENANT, ALWAYS, deadline_s=60),
         lambda: store.admitted(TENANT, ALWAYS),
         lambda: list(store.documents(TENANT)),
         lambda: list(store.labelled(TENANT)),
