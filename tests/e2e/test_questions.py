@@ -8,6 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from router import plan
+from router.filters import ALWAYS
+from router.policy import PolicySet
 from tests.e2e.asking import ask_all, ask_line, chooses, open_world
 from tests.e2e.expected_values import compute
 from tests.e2e.judging import Got, Line, is_document, judge, load_lines, seen
@@ -33,6 +36,17 @@ def test_nobody_sees_what_must_not_be_seen(router):
 
 def _seen(router, line: Line, chosen: bool) -> tuple[str, ...]:
     return seen(line, ask_line(router, line, chosen=chosen, k=MANY))
+
+
+def test_a_line_without_its_filter_would_be_found_out(router, monkeypatch):
+    """The suite above can fail: without the filter and without the recheck, what is hidden from people is seen at once."""
+    chosen = chooses(router)
+    build = plan.build
+    monkeypatch.setattr(plan, "build", lambda *a, **k: replace(build(*a, **k), filter=ALWAYS, text="broken"))
+    monkeypatch.setattr(PolicySet, "recheck", lambda _, principal, now, things: [True] * len(things))
+    hidden = [line for line in LINES if line.kind == "hidden" and line.route == "documents"]
+    assert len(hidden) >= 15
+    assert sum(bool(_seen(router, line, chosen)) for line in hidden) >= len(hidden) * 0.9
 
 
 def test_values_are_those_computed_by_hand(router):
