@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any
 
 from connectors.oidc import mint_token
 from router.app import Router
+from tests import rows_world
 from tests.world import ROOT
 
 COMMAND = [sys.executable, "-c", "from router.doors.cli import main; main()"]
@@ -121,6 +124,16 @@ def token_of(
     issuer = replace(issuer, iss=iss or issuer.iss, audiences=(aud,) if aud else issuer.audiences)
     return mint_token({**said, **claims}, issuer, router.development_key, now_s=int(time.time()) - age_s)
 
+
+@functools.cache
+def rows_config() -> Path:
+    """The world of tables, made once for both doors."""
+    made = tempfile.TemporaryDirectory(prefix="pointsman-rows-")
+    _KEPT.append(made)
+    return rows_world.build_rows_world(Path(made.name) / "world")
+
+
+_KEPT: list[Any] = []
 
 HOLDER = """
 import sqlite3, sys

@@ -268,7 +268,7 @@ def build_server(door: Door) -> Server[Any]:
 def serve(router: Router, read_token: ReadToken) -> None:
     """Until the client closes standard input, or a signal: then what was asked is answered first."""
     read_token()  # a file that is not there is said before the client waits for a greeting
-    router.line  # noqa: B018 (model, store and ledger open before the first call)
+    router.line.ledger.check()  # model, store and ledger are there before anybody is told of the door
     asyncio.run(_serve(router, Door(router, read_token)))
 
 

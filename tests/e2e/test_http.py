@@ -24,8 +24,8 @@ from router.config import load_settings
 from router.doors import bodies, http
 from router.doors.bodies import AskBody
 from router.errors import LedgerError, PointsmanError, PolicyError, Refused, SourceError, UsageError
-from tests import rows_world, world
-from tests.door_world import COMMAND, QUESTION, bearer, environment, locked, serving, token_of
+from tests import world
+from tests.door_world import COMMAND, QUESTION, bearer, environment, locked, rows_config, serving, token_of
 from tests.world import ROOT, run_command
 
 BIG = "[" + ", ".join(f"g{number}" for number in range(4_500)) + "]"
@@ -496,6 +496,16 @@ def test_an_open_door_needs_real_issuers(tmp_path):
         assert trusting.readiness()["policies"] == "ok"
 
 
+def test_a_ledger_that_cannot_write_from_the_start(tmp_path):
+    """Nobody is told of a door behind which no decision could be recorded."""
+    config = world.build_world(tmp_path / "world")
+    ledger = tmp_path / "world" / "state" / "ledger.sqlite"
+    ledger.unlink()
+    ledger.mkdir()
+    done = run_command("serve", "--port", "0", "--json", "--config", config, cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (5, "ledger_unwritable")
+
+
 def test_loopback():
     assert all(map(http.is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))
     assert not any(map(http.is_loopback, ("0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "127.0.0.1.example")))
@@ -629,8 +639,8 @@ def test_every_failure_has_a_status():
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def test_tables(tmp_path):
-    config = rows_world.build_rows_world(tmp_path / "world")
+def test_tables():
+    config = rows_config()
     with Router.open(config) as router, serving(config) as served:
         one, two, stranger = (token_of(router, name) for name in ("analyst-1", "analyst-2", "stranger"))
         offer = served.get("/v1/sources", one).body
