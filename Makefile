@@ -30,7 +30,7 @@ $(VENV)/.%: deploy/lock/%.txt pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 lock:
-	uv pip compile pyproject.toml deploy/lock/build.in --extra files --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o deploy/lock/demo.txt
+	uv pip compile pyproject.toml deploy/lock/build.in --extra files --extra http --extra mcp --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o deploy/lock/demo.txt
 	uv pip compile pyproject.toml deploy/lock/build.in --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o deploy/lock/dev.txt
 	uv pip compile pyproject.toml deploy/lock/build.in --extra all --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o deploy/lock/all.txt
 
