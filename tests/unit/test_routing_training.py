@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -310,6 +311,14 @@ def test_the_command_prints_one_document(questions, command):
     } <= set(report)
     assert {"auc", "ece", "risk_coverage", "ms", "confusion"} <= set(report)
     assert report["settings"]["point"] == [0.1, 0.75]
+
+
+def test_the_command_prints_tables(questions, command):
+    code, out, _ = command("eval", "routing", questions)
+    assert code == 0
+    assert re.search(r"^needed_evidence_recall +0\.\d+$", out, re.M)
+    for title in ("confusion", "by route", "by source", "risk and coverage"):
+        assert re.search(rf"^ *{title}", out, re.M)
 
 
 def test_the_command_refuses_what_it_cannot_use(questions, command, tmp_path):

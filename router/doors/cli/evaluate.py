@@ -43,7 +43,27 @@ def run_routing(
         parse_point(point), leave_source_out, tuple(without), tuple(train) or None, tuple(catalogs), tuple(collections)
     )
     report = routing.run_routing(file, options, lambda text: console(error=True).print(text) if sys.stderr.isatty() else None)
-    _print(report, as_json=as_json)
+    if as_json:
+        print_json(report)
+    else:
+        _print_routing(report)
+
+
+def _print_routing(report: dict[str, Any]) -> None:
+    """Figures, then what was taken for what, sources, and how far the surest can be trusted."""
+    tables = ("by_route", "by_source", "confusion", "risk_coverage")
+    for name, value in report.items():
+        if name not in tables:
+            say(f"{name:<27} {value}")
+    routes = tuple(report["confusion"])
+    confusion = [[route, *(report["confusion"][route].get(other, 0) for other in routes)] for route in routes]
+    print_table(("is, taken for", *routes), confusion, title="confusion")
+    for part in ("by_route", "by_source"):
+        held = report[part]
+        columns = tuple(next(iter(held.values()), {}))
+        print_table((part, *columns), [[name, *one.values()] for name, one in held.items()], title=part.replace("_", " "))
+    surest = [[f"{one['coverage']:.0%}", one["accuracy"]] for one in report["risk_coverage"]]
+    print_table(("the surest", "accuracy"), surest, title="risk and coverage")
 
 
 def run_access(cases: int, seed: int, *, as_json: bool, config: Path | None) -> None:
