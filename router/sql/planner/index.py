@@ -141,21 +141,14 @@ class Index:
 
 
 def _reach(graph: Graph, start: str) -> dict[str, tuple[int, int]]:
+    """Nearest first. A way visits no dataset twice: back over a one-to-one step is no second way to where it came from."""
     found = {start: (0, 1)}
-    edge = [start]
+    edge: list[tuple[str, ...]] = [(start,)]
     for hop in range(1, MOST_HOPS + 1):
-        ahead: dict[str, int] = {}
-        for name in edge:
-            for step in graph[name]:
-                if step.to_one and step.there != start:
-                    ahead[step.there] = ahead.get(step.there, 0) + found[name][1]
-        edge = []
-        for name, ways in ahead.items():
-            if name in found:
-                found[name] = (found[name][0], 2)
-            else:
-                found[name] = (hop, min(ways, 2))
-                edge.append(name)
+        edge = [(*way, step.there) for way in edge for step in graph[way[-1]] if step.to_one and step.there not in way]
+        for way in edge:
+            known = found.get(way[-1])
+            found[way[-1]] = (hop, 1) if known is None else (known[0], 2)
     return found
 
 
@@ -233,7 +226,10 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
     kind = one.datatype
     time = kind in _TIMES or (one.is_time and kind != "Time" and kind not in _NUMBERS)
     last = words[-1] if words else ""
-    year = kind in ("Integer", "Decimal", "Float", "String", None) and (last in ("year", "yr") or words[:1] == ("year",))
+    called = [words, *map(name_words, one.synonyms)]
+    year = kind in ("Integer", "Decimal", "Float", "String", None) and any(
+        each[-1:] in (("year",), ("yr",)) or each[:1] == ("year",) for each in called
+    )
     index.info[dataset.name, one.name] = FieldInfo(
         dataset.name, one.name, words, kind, kind in _NUMBERS, time, key or last == "id", year
     )
