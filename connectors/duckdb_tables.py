@@ -209,8 +209,7 @@ class _Worker:
             self.pipe.close()
         with contextlib.suppress(ValueError):
             self.process.kill()
-            self.process.join()
-            self.process.close()
+            self.process.join()  # and not closed: the interpreter joins what it knows at exit, on another thread than this
 
 
 @dataclass(slots=True, eq=False)

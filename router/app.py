@@ -47,6 +47,8 @@ from router.identity import identify
 from router.line import Line
 from router.memo import Memo
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
+from router.routing.decide import POINTS
+from router.routing.heads import Heads, load_heads
 
 if TYPE_CHECKING:
     from connectors.claude import Claude
@@ -275,10 +277,13 @@ class Router:
                 embedder=self.embedder,
                 threads=self.threads,
                 search=settings.search,
+                recency_days={name: days for name, one in settings.sources.items() if (days := one.recency_days) is not None},
                 tables=lambda: self.tables,
                 tables_version=lambda: self.snapshots.path().stem,
                 vocabularies=Memo(limit=VOCABULARIES),
                 examples=Memo(),
+                heads=lambda: self.heads,
+                point=POINTS["default"],
                 model=lambda: self.claude,
                 limits=SqlLimits(),
                 embed_share=settings.deadlines.embed_share,
@@ -344,6 +349,11 @@ class Router:
         from connectors.local_models import load_embedder
 
         return load_embedder(MODEL_FOLDER, threads=self.settings.models.threads)
+
+    @functools.cached_property
+    def heads(self) -> Heads:
+        """The router's weights."""
+        return load_heads(MODEL_FOLDER)
 
     @functools.cached_property
     def claude(self) -> Claude | None:

@@ -1,6 +1,6 @@
 """The line: from a token to governed evidence, in one direction, on one screen.
 
-identity -> record "asked" -> grants -> route -> legs (documents: plan, execute, fuse, rerank, recheck; tables: draft, gate, rows)
+identity -> record "asked" -> grants -> route -> legs (documents: plan, search, fuse, rerank, recheck; tables: draft, gate, rows)
 -> record "answered" -> answer
 
 INVARIANT: nothing is searched before `asked` is durable, and nothing is returned before `answered` is
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from router import decision, route
-from router.document_leg import search_documents
-from router.domain import Answer, Degraded, Principal, Question, Record, Refusal, Stage
+from router import decision
+from router.domain import Answer, Degraded, Question, Record, Refusal, Stage
 from router.egress import Egress
 from router.errors import PointsmanError, Refused, UsageError
 from router.execute import Watch
 from router.identity import identify
-from router.line import Evidence, Line
+from router.legs import gather
+from router.line import Asking, Evidence, Line
 from router.policy import PolicySet
 
 MAX_QUESTION_CHARS = 10_000
@@ -52,7 +52,8 @@ def ask(line: Line, token: str, question: Question) -> Answer:
     if question.as_of:
         found.degraded.append(Degraded("now", f"asked as of {question.now.date()}, not as of today"))
     try:
-        _gather(line, policies, principal, question, opened.decision_id, watch, found)
+        grants = watch.stage("grants", lambda: policies.grants(principal, question.now))
+        gather(Asking(line, policies, principal, grants, question, opened.decision_id, watch, found))
     except Refused as error:
         found.refusal = Refusal(error.code, error.message)
     except PointsmanError as error:
@@ -68,6 +69,8 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         passages=found.passages,
         tables=found.tables,
         clarify=found.clarify,
+        notes=found.notes,
+        nearest=found.nearest,
         stages=_shown(watch.stages, found.dropped),
         degraded=tuple(found.degraded),
         policy_version=policies.version,
@@ -93,20 +96,6 @@ _BEFORE_RECHECK = frozenset({"search", "rerank"})
 
 def _less(count: int | None, dropped: int) -> int | None:
     return None if count is None else max(0, count - dropped)
-
-
-def _gather(
-    line: Line, policies: PolicySet, principal: Principal, question: Question, decision_id: str, watch: Watch, found: Evidence
-) -> None:
-    grants = watch.stage("grants", lambda: policies.grants(principal, question.now))
-    found.route = watch.stage("route", lambda: route.choose(grants, question.route))
-    evidence = line, policies, principal, grants, question, decision_id, watch, found
-    if found.route.name == "sql":
-        from router.table_leg import query_tables  # with it comes the parser of SQL, which a question about documents needs not
-
-        query_tables(*evidence)
-    else:
-        search_documents(*evidence)
 
 
 def _seal(line: Line, policies: PolicySet, opened: Record, watch: Watch, found: Evidence) -> None:

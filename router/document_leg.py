@@ -6,113 +6,139 @@ INVARIANT: every passage that leaves was allowed by Cedar in full (tests/unit/te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 
-from router import execute, plan, rank
-from router.domain import Candidate, Degraded, Grants, Leg, Passage, Principal, Purpose, Question, Ranked, Receipt, Steps, Stored
-from router.execute import Watch
+from router import execute, plan
+from router.config import SearchSettings
+from router.domain import Degraded, Embedded, Leg, Passage, Purpose, Ranked, Receipt, Steps
+from router.errors import SourceError
 from router.filters import digest
-from router.line import Evidence, Line
-from router.policy import PolicySet
+from router.line import Asking
+from router.narrow import apply_narrowing, narrow, receipt_of
+from router.search.freshness import prefer_recent
+from router.search.narrowing import Narrowing
+from router.search.relevance import NEAREST, build_nearest, build_note
+from router.search.strategies import STRATEGIES, choose_strategy, parse_strategy
+from router.strategy import run_strategy
 
 
-def search_documents(
-    line: Line,
-    policies: PolicySet,
-    principal: Principal,
-    grants: Grants,
-    question: Question,
-    decision_id: str,
-    watch: Watch,
-    found: Evidence,
-) -> None:
-    """Fills `found` with passages, receipts and policies. Raises `SourceError` only where no leg is left."""
-    legs: tuple[Leg, ...] = ("dense", "lexical") if line.search.legs == "both" else (line.search.legs,)
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What the first search found, before anything of it is loaded."""
+
+    steps: Steps
+    done: execute.Executed
+
+
+def embed_question(asking: Asking) -> Embedded | None:
+    """None where the embedder failed, which is said."""
+    line = asking.line
+    purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
+    embedded, degraded = execute.embed(
+        asking.question.text,
+        purpose,
+        embedder=line.embedder,
+        threads=line.threads,
+        watch=asking.watch,
+        share=line.embed_share,
+    )
+    asking.found.degraded.extend(degraded)
+    return embedded
+
+
+def search_legs(search: SearchSettings) -> tuple[Leg, ...]:
+    return ("dense", "lexical") if search.legs == "both" else (search.legs,)
+
+
+def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
+    """The first search under the caller's filter. Raises `SourceError` only where no leg is left."""
+    line, grants, watch = asking.line, asking.grants, asking.watch
     steps = watch.stage(
         "plan",
         lambda: plan.build(
             grants,
-            policies.document_type,
-            legs=legs,
+            asking.policies.document_type,
+            legs=search_legs(line.search),
             candidates=line.search.candidates,
             rerank=line.search.rerank,
         ),
     )
-    receipt = digest(steps.filter, key=line.key, tenant=principal.tenant, source="*", text=steps.text)
-    found.filters = tuple(Receipt(leg, receipt) for leg in steps.legs)
-    found.policies = frozenset(policy for grant in grants.search for policy in grant.policies)
-    purpose = Purpose(principal.name, "embed_question", frozenset(), decision_id)
-    done = execute.run(
-        steps,
-        question.text,
-        purpose,
-        tenant=principal.tenant,
-        store=line.store,
-        embedder=line.embedder,
-        threads=line.threads,
-        watch=watch,
-        embed_share=line.embed_share,
-    )
-    found.degraded.extend(done.degraded)
-    found.filters = tuple(Receipt(leg, receipt) for leg in done.legs)
-    if not done.found.candidates:
+    tenant, text = asking.principal.tenant, asking.question.text
+    steps, narrowing = _narrow(asking, replace(steps, strategy=_strategy(asking)))
+    done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, embedder=line.embedder, watch=watch)
+    if not done.found.candidates and narrowing.notes:
+        steps = apply_narrowing(steps, narrowing.asked, asking.policies.document_type)
+        asking.found.degraded.append(Degraded("narrowing", f"nothing found where {', '.join(narrowing.notes)}: searched without"))
+        done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, embedder=line.embedder, watch=watch)
+    receipt = digest(steps.filter, key=line.key, tenant=tenant, source="*", text=steps.text)
+    asking.found.filters += tuple(Receipt(leg, receipt) for leg in done.legs)
+    if steps.narrowed is not None:
+        asking.found.filters += (receipt_of(asking, steps.narrowed),)
+    asking.found.policies |= {policy for grant in grants.search for policy in grant.policies}
+    return Candidates(steps, done)
+
+
+def _strategy(asking: Asking) -> str:
+    """By the caller's word, else by configuration; one that asks a model gives way to the plain search where none can be asked."""
+    asked, model = asking.question.strategy, asking.line.model() is not None
+    if asked is not None:
+        parse_strategy(asked, model=model)
+        return asked
+    name = choose_strategy(asking.question.text, asking.line.search.strategy)
+    if STRATEGIES[name].model and not model:
+        asking.found.degraded.append(Degraded("strategy", f"{name}: no model can be asked, searched with the question alone"))
+        return "simple"
+    return name
+
+
+def _narrow(asking: Asking, steps: Steps) -> tuple[Steps, Narrowing]:
+    """Recognising what a question means may fail; what the caller asked to leave out may not."""
+    try:
+        steps, narrowing = narrow(asking, steps)
+    except SourceError as error:
+        if asking.question.sources or asking.question.filters:
+            raise
+        asking.found.degraded.append(Degraded("narrowing", f"{error.code}: searched without"))
+        return steps, Narrowing()
+    if narrowing.notes:
+        asking.watch.note(note=", ".join(narrowing.notes))
+    return steps, narrowing
+
+
+def rank_candidates(asking: Asking, candidates: Candidates) -> None:
+    """Run the strategy, recheck: what of the candidates leaves, in `found`."""
+    watch, found, question = asking.watch, asking.found, asking.question
+    if not candidates.done.found.candidates:
         return
-    found.data_versions["documents"] = line.store.version(principal.tenant)
-    fused = watch.stage(
-        "fuse", lambda: rank.fuse(done.found.candidates, line.search.fusion, dense_weight=line.search.dense_weight)
-    )
-    ids = [candidate.chunk_id for candidate in fused[: max(steps.rerank, question.k)]]
-    stored = watch.stage("load", lambda: line.store.load(principal.tenant, ids, steps.filter, deadline_s=watch.left_s()))
-    ranked = _rerank(line, question, steps, done, fused, stored, watch, found)
-    kept = watch.stage("recheck", lambda: _recheck(line, policies, principal, question, ranked, found))
+    found.data_versions["documents"] = asking.line.store.version(asking.principal.tenant)
+    ordered = run_strategy(asking, candidates.steps, candidates.done)
+    passages = prefer_recent(ordered.passages, asking.line.recency_days, question.now)
+    k = len(passages) if ordered.whole else question.k if ordered.answers else NEAREST
+    kept = watch.stage("recheck", lambda: _recheck(asking, passages, k))
+    if not ordered.answers:
+        found.nearest = build_nearest(kept)
+        kept = []
     watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
+    if note := build_note(question.text, kept) if kept else "":
+        found.notes += (note,)
     found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(kept, 1))
 
 
-def _rerank(
-    line: Line,
-    question: Question,
-    steps: Steps,
-    done: execute.Executed,
-    fused: Sequence[Candidate],
-    stored: Sequence[Stored],
-    watch: Watch,
-    found: Evidence,
-) -> list[Ranked]:
-    """The first `steps.rerank` in their new order, the rest as fused. Where the rerank is off, fails or has no time left,
-    the fused order stands, and that is said."""
-    by_id = {item.chunk.chunk_id: item for item in stored}
-    order = [candidate for candidate in fused if candidate.chunk_id in by_id]
-    head = [by_id[candidate.chunk_id] for candidate in order[: steps.rerank]]
-    if done.question is not None and line.search.rerank_by == "local":
-        if watch.left_s() < question.deadline_s * line.rerank_share:
-            found.degraded.append(Degraded("rerank", "no time left: the fused order stands"))
-        else:
-            try:
-                order[: len(head)] = watch.stage("rerank", partial(rank.rerank, question.text, done.question, fused, head))
-                watch.note(count_in=len(head), count_out=len(head))
-            except Exception as error:  # noqa: BLE001 (whatever a stored vector does, the fused order stands)
-                found.degraded.append(Degraded("rerank", f"{type(error).__name__}: the fused order stands"))
-                watch.note(note="failed")
-    return [Ranked(by_id[candidate.chunk_id], candidate.legs) for candidate in order]
-
-
-def _recheck(
-    line: Line, policies: PolicySet, principal: Principal, question: Question, ranked: Sequence[Ranked], found: Evidence
-) -> list[Ranked]:
+def _recheck(asking: Asking, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
     """Cedar in full on what is about to leave, in rank order, until `k` are allowed. A disagreement is dropped and alarmed."""
+    policies, principal, question, found = asking.policies, asking.principal, asking.question, asking.found
     kept: list[Ranked] = []
     at = 0
-    while len(kept) < question.k and at < len(ranked):
-        batch = ranked[at : at + question.k - len(kept)]
+    while len(kept) < k and at < len(ranked):
+        batch = ranked[at : at + k - len(kept)]
         at += len(batch)
         things = [(item.stored.chunk.source, item.stored.chunk.document_id, item.stored.labels) for item in batch]
         verdicts = policies.recheck(principal, question.now, things)
         kept.extend(item for item, verdict in zip(batch, verdicts, strict=True) if verdict)
         found.dropped += sum(not verdict for verdict in verdicts)
     if found.dropped:
-        line.alarm("recheck_denied", dropped=found.dropped, policy_version=policies.version)
+        asking.line.alarm("recheck_denied", dropped=found.dropped, policy_version=policies.version)
     return kept
 
 

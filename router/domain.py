@@ -19,7 +19,7 @@ from router.filters import Filter, Kind, Part, Scalar
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
 Outcome = Literal["answered", "empty", "clarify", "none", "refused"]
-Wanted = Literal["documents", "sql"]
+Wanted = Literal["documents", "sql", "both"]
 ContentKind = Literal["prose", "code", "table"]
 Index = Literal["plain", "contextual"]
 
@@ -87,7 +87,8 @@ class Issuer:
 @dataclass(frozen=True, slots=True)
 class Question:
     """`now` is the router's clock or `--now` (then `as_of` is set), aware and in UTC; `k` the number of passages wanted;
-    `route` is what the caller wants searched, None where the router is to choose."""
+    `route` and `strategy` are what the caller wants, None where the router is to choose; `sources` and `filters` (FIELD=VALUE) are what
+    the caller narrows by."""
 
     text: str
     now: datetime
@@ -95,6 +96,9 @@ class Question:
     deadline_s: float
     as_of: bool = False
     route: Wanted | None = None
+    strategy: str | None = None
+    sources: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ class Steps:
     """The plan of one question: one filter over all granted sources, the legs, and how many candidates each gives.
 
     `text` is the filter's canonical text where it is known. `plain` names the granted sources whose plain index is searched, where
-    they have a contextual one, too."""
+    they have a contextual one, too. `narrowed` is the filter AND what the question narrows by, where it does."""
 
     strategy: str
     filter: Filter
@@ -186,6 +190,12 @@ class Steps:
     rerank: int
     text: str | None = field(default=None, compare=False)
     plain: frozenset[str] = frozenset()
+    narrowed: Filter | None = None
+
+    @property
+    def searched(self) -> Filter:
+        """What every search and every load is under: never more than `filter`."""
+        return self.filter if self.narrowed is None else self.narrowed
 
 
 # --- documents --------------------------------------------------------------------------------------------------------
@@ -607,7 +617,8 @@ class Clarify:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Evidence with a receipt (interface.md, section 3). Ranks only: no engine score, no data version, no drop count."""
+    """Evidence with a receipt (interface.md, section 3). Ranks only: no engine score, no data version, no drop count. `notes` say what
+    a reader of the evidence should know; `nearest` are headings of what stands nearest where nothing answers."""
 
     decision_id: str
     outcome: Outcome
@@ -620,6 +631,8 @@ class Answer:
     refusal: Refusal | None = None
     tables: tuple[Table, ...] = ()
     clarify: Clarify | None = None
+    notes: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -638,6 +651,8 @@ class Answer:
             "degraded": [{"stage": entry.stage, "reason": entry.reason} for entry in self.degraded],
             "policy_version": self.policy_version,
             "filters": [{"leg": receipt.leg, "digest": receipt.digest} for receipt in self.filters],
+            "notes": list(self.notes),
+            "nearest": list(self.nearest),
         }
         if self.clarify is not None:
             body["clarify"] = {"question": self.clarify.question, "options": list(self.clarify.options)}
@@ -752,6 +767,6 @@ class Purpose:
     """Why a model is called and for whom; local models ignore it, hosted ones are judged by it."""
 
     principal: str
-    name: Literal["embed_question", "embed_chunks", "rerank", "context", "draft_sql", "route", "grade"]
+    name: Literal["embed_question", "embed_chunks", "rerank", "context", "draft_sql", "route", "grade", "plan_search"]
     classes: frozenset[int]
     decision_id: str

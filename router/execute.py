@@ -33,6 +33,12 @@ class Watch:
         self._deadline_s = deadline_s
         self.stages: list[Stage] = []
 
+    def beside(self) -> Watch:
+        """The same deadline with stages of its own, for what runs at the same time."""
+        other = Watch(self._deadline_s)
+        other._start = self._start
+        return other
+
     @property
     def total_us(self) -> int:
         return (time.perf_counter_ns() - self._start) // 1000
@@ -69,9 +75,17 @@ class Threads:
 
     def within(self, deadline_s: float, run: Callable[[], T]) -> T:
         """The result of `run`, or `SourceError("deadline")` after `deadline_s`."""
+        return self.wait(deadline_s, self.start(run))
+
+    def start(self, run: Callable[[], T]) -> Future[T]:
+        """`run` on a thread, beside whoever called."""
         future: Future[T] = Future()
         self._calls.put(lambda: _fulfil(future, run))
         self._start_when_busy()
+        return future
+
+    def wait(self, deadline_s: float, future: Future[T]) -> T:
+        """Its result, or `SourceError("deadline")` after `deadline_s`."""
         try:
             return future.result(deadline_s)
         except LateError:
@@ -118,37 +132,23 @@ class Executed:
     found: Found
     question: Embedded | None
     legs: tuple[Leg, ...]
-    degraded: tuple[Degraded, ...]
 
 
 def run(
-    steps: Steps,
-    text: str,
-    purpose: Purpose,
-    *,
-    tenant: str,
-    store: DocStore,
-    embedder: Embedder,
-    threads: Threads,
-    watch: Watch,
-    embed_share: float,
+    steps: Steps, text: str, question: Embedded | None, *, tenant: str, store: DocStore, embedder: Embedder, watch: Watch
 ) -> Executed:
-    """Embed the question and search both legs. Raises `SourceError` only when no leg is left.
+    """Search the legs of `steps`, the dense one with the embedded question. Raises `SourceError` only when no leg is left.
 
     Where nothing is granted the stages are the same, so that the answer has the shape of nothing found; the store does no I/O.
     """
-    degraded: list[Degraded] = []
-    question: Embedded | None = None
-    if "dense" in steps.legs:
-        question = _embed(text, purpose, embedder, threads, watch, embed_share, degraded)
-    lexical = "lexical" in steps.legs
-    if question is None and not lexical:
+    dense, lexical = "dense" in steps.legs and question is not None, "lexical" in steps.legs
+    if not dense and not lexical:
         raise SourceError("no_leg", "the question could not be embedded and the lexical leg is off", "try again", retryable=True)
     search = Search(
         tenant=tenant,
-        filter=steps.filter,
+        filter=steps.searched,
         text=text if lexical else None,
-        vector=question.vector if question is not None else None,
+        vector=question.vector if dense and question is not None else None,
         model_id=embedder.card.id,
         limit=steps.candidates,
         deadline_s=watch.left_s(),
@@ -156,20 +156,23 @@ def run(
     )
     found = watch.stage("search", lambda: store.search(search))
     watch.note(count_in=found.admitted, count_out=len(found.candidates))
-    ran = tuple(leg for leg in steps.legs if leg == "lexical" or question is not None)
-    return Executed(found, question, ran, tuple(degraded))
+    ran = tuple(leg for leg in steps.legs if leg == "lexical" or dense)
+    return Executed(found, question if dense else None, ran)
 
 
-def _embed(
-    text: str, purpose: Purpose, embedder: Embedder, threads: Threads, watch: Watch, share: float, degraded: list[Degraded]
-) -> Embedded | None:
+def embed(
+    text: str, purpose: Purpose, *, embedder: Embedder, threads: Threads, watch: Watch, share: float
+) -> tuple[Embedded | None, tuple[Degraded, ...]]:
+    """The question under the embedder within its share of the deadline; None where that failed, and why."""
     try:
-        return watch.stage(
+        embedded = watch.stage(
             "embed", lambda: threads.within(watch.left_s() * share, lambda: embedder.embed_question(text, purpose))
         )
     except SourceError as error:
-        degraded.append(Degraded("embed", f"{error.code}: only the lexical leg was searched"))
+        failed = Degraded("embed", f"{error.code}: only the lexical leg was searched")
     except Exception as error:  # noqa: BLE001 (a model may fail in any way; the lexical leg stands without it)
-        degraded.append(Degraded("embed", f"{type(error).__name__}: only the lexical leg was searched"))
+        failed = Degraded("embed", f"{type(error).__name__}: only the lexical leg was searched")
+    else:
+        return embedded, ()
     watch.note(note="left out")
-    return None
+    return None, (failed,)

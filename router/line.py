@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from router import decision
 from router.config import SearchSettings
-from router.domain import Clarify, Degraded, Link, Outcome, Passage, Receipt, Record, Refusal, Route, SqlLimits, Table
+from router.domain import (
+    Clarify,
+    Degraded,
+    Grants,
+    Link,
+    Outcome,
+    Passage,
+    Principal,
+    Question,
+    Receipt,
+    Record,
+    Refusal,
+    Route,
+    SqlLimits,
+    Table,
+)
 from router.egress import Egress
-from router.execute import Threads
+from router.execute import Threads, Watch
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
 from router.ports import DocStore, Embedder, HostedModel, Ledger, SqlEngine, Verifier
+from router.routing.decide import Point
+from router.routing.heads import Heads
 
 NO_ROUTE = Route("documents", {}, 0.0, abstained=True, reasons=())
 
@@ -30,10 +47,13 @@ class Line:
     embedder: Embedder
     threads: Threads
     search: SearchSettings
+    recency_days: Mapping[str, float]
     tables: Callable[[], SqlEngine]
     tables_version: Callable[[], str]
     vocabularies: Memo
     examples: Memo
+    heads: Callable[[], Heads]
+    point: Point
     model: Callable[[], HostedModel | None]
     limits: SqlLimits
     embed_share: float
@@ -59,13 +79,53 @@ class Evidence:
     dropped: int = 0
     refusal: Refusal | None = None
     reads: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
     egress: Egress | None = None
     data_versions: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Evidence) -> None:
+        """What a leg found beside the others."""
+        self.passages += other.passages
+        self.tables += other.tables
+        self.clarify = self.clarify or other.clarify
+        self.degraded += other.degraded
+        self.filters += other.filters
+        self.policies |= other.policies
+        self.dropped += other.dropped
+        self.reads += other.reads
+        self.notes += other.notes
+        self.nearest += other.nearest
+        self.data_versions |= other.data_versions
 
     @property
     def outcome(self) -> Outcome:
         if self.refusal:
             return "refused"
+        if self.route.name == "none":
+            return "none"
         if self.passages or any(table.rows for table in self.tables):
             return "answered"
         return "clarify" if self.clarify else "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One question on its way, as a leg meets it: who asks what under which grants, and where time and findings are kept."""
+
+    line: Line
+    policies: PolicySet
+    principal: Principal
+    grants: Grants
+    question: Question
+    decision_id: str
+    watch: Watch
+    found: Evidence
+
+    def beside(self) -> Asking:
+        """For a leg that runs at the same time: its own stages and findings, the same deadline."""
+        return replace(self, watch=self.watch.beside(), found=Evidence(egress=self.found.egress))
+
+    def join(self, other: Asking) -> None:
+        self.watch.stages += other.watch.stages
+        self.found.add(other.found)

@@ -8,45 +8,33 @@ INVARIANT: a model is shown granted things only, through `egress`, and nothing t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from router.domain import Clarify, Degraded, Grants, Principal, Purpose, Question, Receipt, Table, TableGrant, Verdict
-from router.draft import Draft, Similarity, draft, tell
+from router.domain import Clarify, Degraded, Embedded, Purpose, Receipt, Table, Verdict
+from router.draft import Draft, draft, tell
 from router.errors import Refused
-from router.execute import Watch
 from router.filters import digest
-from router.line import Evidence, Line
-from router.policy import PolicySet
+from router.lexicon import identifiers
+from router.line import Asking
 from router.ports import HostedModel
+from router.routing.gates import Gate, NamedThings, build_named, exact_hits, gate_rows
 from router.sql.draft import Undrafted, draft_by_model
+from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary, build_vocabulary, vocabulary_key
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """One question on this leg. `ran` holds rows of texts that were run while they were judged."""
+class _Running:
+    """Runs texts for one question. `ran` holds rows of texts that were run while they were judged."""
 
-    line: Line
-    policies: PolicySet
-    principal: Principal
-    query: tuple[TableGrant, ...]
-    question: Question
-    decision_id: str
-    watch: Watch
-    found: Evidence
+    asking: Asking
     ran: dict[str, Table] = field(default_factory=dict)
 
     def run(self, text: str, *, compiled: bool = True) -> Table:
-        return self.line.tables().run_governed(
-            text,
-            self.query,
-            tenant=self.principal.tenant,
-            today=self.question.now.date(),
-            limits=self.line.limits,
-            deadline_s=self.watch.left_s(),
-            compiled=compiled,
-        )
+        return self.asking.line.tables().run_governed(text, self.asking.grants.query, compiled=compiled, **self._options())
 
     def judge(self, text: str, compiled: bool) -> Verdict:
         """The gate, and the engine, which alone knows of some mistakes; nothing but a code comes of either."""
@@ -54,49 +42,73 @@ class _Asking:
             self.ran[text] = self.run(text, compiled=compiled)
         except Refused as refused:
             return Verdict(refused.code, refused.message)
-        return self.line.tables().check(
-            text,
-            self.query,
-            tenant=self.principal.tenant,
-            today=self.question.now.date(),
-            limits=self.line.limits,
-            deadline_s=self.watch.left_s(),
-            compiled=compiled,
+        return self.asking.line.tables().check(text, self.asking.grants.query, compiled=compiled, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        asking = self.asking
+        return {
+            "tenant": asking.principal.tenant,
+            "today": asking.question.now.date(),
+            "limits": asking.line.limits,
+            "deadline_s": asking.watch.left_s(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the gate of this leg knows of one vocabulary: names with their vectors, and stored values in lower case."""
+
+    named: NamedThings
+    values: frozenset[str]
+
+
+def gate_tables(asking: Asking, embedded: Embedded) -> Gate:
+    """Whether what is granted of the tables can hold the answer. A stored value that is named, or a tool, settles it."""
+    vocabulary = asking.watch.stage("vocabulary", lambda: _vocabulary(asking))
+    text = asking.question.text
+
+    def judge() -> Gate:
+        known: _Known = asking.line.vocabularies.get(
+            (_vocabulary_key(asking), "known"), lambda: _known(vocabulary, partial(_embed, asking))
         )
+        exact = exact_hits(text, known.values, identifiers(text))
+        tool = match_tools(text, vocabulary.tools, asking.question.now.date(), None)
+        told = (*exact, *((f"`{tool.tool.name}` answers this",) if tool is not None else ()))
+        return gate_rows(text, embedded.vector, known.named, told)
+
+    return asking.watch.stage("gate", judge)
 
 
-def query_tables(
-    line: Line,
-    policies: PolicySet,
-    principal: Principal,
-    grants: Grants,
-    question: Question,
-    decision_id: str,
-    watch: Watch,
-    found: Evidence,
-) -> None:
-    """Fills `found` with a table and its receipts, or with what to ask back. Raises `Refused` and `SourceError`."""
-    if policies.catalog is None or not grants.query:
+def _known(vocabulary: Vocabulary, embed: Callable[[str], bytes]) -> _Known:
+    values = frozenset(value.lower() for one in vocabulary.values for value in one.values)
+    return _Known(build_named(vocabulary.catalog, embed), values)
+
+
+def query_tables(asking: Asking, embedded: Embedded | None) -> None:
+    """Fills the findings with a table and its receipts, or with what to ask back. Raises `Refused` and `SourceError`."""
+    if asking.policies.catalog is None or not asking.grants.query:
         return
-    asking = _Asking(line, policies, principal, grants.query, question, decision_id, watch, found)
+    question, watch, found = asking.question, asking.watch, asking.found
+    running = _Running(asking)
     vocabulary = watch.stage("vocabulary", lambda: _vocabulary(asking))
-    drafted = watch.stage("draft", lambda: draft(question.text, vocabulary, question.now.date(), _similarity(asking)))
+    similar = partial(_similar, asking, embedded)
+    drafted = watch.stage("draft", lambda: draft(question.text, vocabulary, question.now.date(), similar))
     watch.note(note="asked back" if isinstance(drafted, Clarify) else drafted.origin)
     if isinstance(drafted, Clarify):
-        drafted = _by_model(asking, vocabulary) or drafted
+        drafted = _by_model(running, vocabulary) or drafted
     if isinstance(drafted, Clarify):
         found.clarify = drafted
         return
     _receive(asking, drafted)
-    table = asking.ran.get(drafted.sql) or watch.stage("rows", partial(asking.run, drafted.sql))
+    table = running.ran.get(drafted.sql) or watch.stage("rows", partial(running.run, drafted.sql))
     watch.note(count_out=len(table.rows))
     found.tables = (replace(table, origin=drafted.origin, reading=drafted.reading),)
 
 
-def _receive(asking: _Asking, drafted: Draft) -> None:
+def _receive(asking: Asking, drafted: Draft) -> None:
     """Which datasets are read, under which filters, by whose word."""
     found = asking.found
-    read = [grant for grant in asking.query if grant.name in drafted.reads]
+    read = [grant for grant in asking.grants.query if grant.name in drafted.reads]
     found.reads = drafted.reads
     found.policies |= {policy for grant in read for policy in grant.policies}
     key, tenant = asking.line.key, asking.principal.tenant
@@ -105,13 +117,17 @@ def _receive(asking: _Asking, drafted: Draft) -> None:
     )
 
 
-def _vocabulary(asking: _Asking) -> Vocabulary:
+def _vocabulary_key(asking: Asking) -> Hashable:
+    version = asking.found.data_versions["tables"] = asking.line.tables_version()
+    return vocabulary_key(asking.policies.version, asking.principal.tenant, version, asking.grants.query)
+
+
+def _vocabulary(asking: Asking) -> Vocabulary:
     """Kept per policy version, grant and snapshot; one that misses values is used once."""
     line, policies, found = asking.line, asking.policies, asking.found
     catalog = policies.catalog
     assert catalog is not None
-    version = found.data_versions["tables"] = line.tables_version()
-    key = vocabulary_key(policies.version, asking.principal.tenant, version, asking.query)
+    key = _vocabulary_key(asking)
     open_values = frozenset(
         (facts.name.lower(), column.name.lower())
         for facts in policies.datasets.values()
@@ -120,7 +136,7 @@ def _vocabulary(asking: _Asking) -> Vocabulary:
     )
 
     def build() -> Vocabulary:
-        return build_vocabulary(catalog, asking.query, policies.tools, open_values, asking.run)
+        return build_vocabulary(catalog, asking.grants.query, policies.tools, open_values, _Running(asking).run)
 
     built: Vocabulary = line.vocabularies.get(key, build)
     if built.missing:
@@ -129,30 +145,27 @@ def _vocabulary(asking: _Asking) -> Vocabulary:
     return built
 
 
-def _similarity(asking: _Asking) -> Similarity:
-    """Cosines of a text with others, under the line's own embedder. The others are examples of tools: each is embedded once."""
-    line = asking.line
+def _embed(asking: Asking, text: str) -> bytes:
     purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
-
-    def embedded(text: str) -> bytes:
-        return line.embedder.embed_question(text, purpose).vector
-
-    def similar(text: str, others: tuple[str, ...]) -> list[float]:
-        import numpy as np
-
-        own = np.frombuffer(embedded(text), np.float32)
-        vectors = (line.examples.get(other, partial(embedded, other)) for other in others)
-        return [float(own @ np.frombuffer(vector, np.float32)) for vector in vectors]
-
-    return similar
+    return asking.line.embedder.embed_question(text, purpose).vector
 
 
-def _by_model(asking: _Asking, vocabulary: Vocabulary) -> Draft | None:
+def _similar(asking: Asking, embedded: Embedded | None, text: str, others: tuple[str, ...]) -> list[float]:
+    """Cosines of a text with examples of tools; each example is embedded once. `text` is the question with values masked."""
+    import numpy as np
+
+    own = np.frombuffer(_embed(asking, text) if embedded is None or text != asking.question.text else embedded.vector, np.float32)
+    vectors = (asking.line.examples.get(other, partial(_embed, asking, other)) for other in others)
+    return [float(own @ np.frombuffer(vector, np.float32)) for vector in vectors]
+
+
+def _by_model(running: _Running, vocabulary: Vocabulary) -> Draft | None:
     """What a hosted model makes of the question, where one is named and the policies let the question go to it."""
+    asking = running.asking
     hosted = asking.line.model()
     if hosted is None or asking.found.egress is None:
         return None
-    drafted = asking.watch.stage("model", lambda: _ask_model(asking, vocabulary, hosted))
+    drafted = asking.watch.stage("model", lambda: _ask_model(running, vocabulary, hosted))
     if isinstance(drafted, Undrafted):
         asking.watch.note(note=drafted.code)
         asking.found.degraded.append(Degraded("model", f"{drafted.code}: {drafted.message}"))
@@ -160,7 +173,8 @@ def _by_model(asking: _Asking, vocabulary: Vocabulary) -> Draft | None:
     return drafted
 
 
-def _ask_model(asking: _Asking, vocabulary: Vocabulary, hosted: HostedModel) -> Draft | Undrafted:
+def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -> Draft | Undrafted:
+    asking = running.asking
     assert asking.found.egress is not None
     sensitivity = asking.policies.question_class(asking.principal.tenant)
     drafted = draft_by_model(
@@ -168,7 +182,7 @@ def _ask_model(asking: _Asking, vocabulary: Vocabulary, hosted: HostedModel) -> 
         vocabulary.catalog,
         vocabulary.values,
         asking.found.egress.model(hosted),
-        asking.judge,
+        running.judge,
         asking.watch.left_s,
         purpose=Purpose(asking.principal.name, "draft_sql", frozenset({sensitivity}), asking.decision_id),
         today=asking.question.now.date(),

@@ -149,7 +149,7 @@ def open_world(folder: Path, **changes: Any) -> Router:
 
 
 def ask_as(router: Router, person: str, question: str, **options: Any) -> Answer:
-    return router.ask(question, token=router.mint(person), **{"now": NOW, **options})
+    return router.ask(question, token=router.mint(person), **{"now": NOW, "route": "documents", **options})
 
 
 def ids(answer: Answer) -> list[str]:

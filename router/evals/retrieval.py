@@ -209,7 +209,7 @@ def _ask_all(router: Router, queries: Sequence[tuple[str, str]]) -> tuple[list[A
     answers, total_us = [], []
     for _, text in queries:
         began = time.perf_counter_ns()
-        answers.append(ask(router.line, token, Question(text, now, DEPTH, 60.0)))
+        answers.append(ask(router.line, token, Question(text, now, DEPTH, 60.0, route="documents")))
         total_us.append((time.perf_counter_ns() - began) // 1000)
     return answers, total_us
 

@@ -49,7 +49,7 @@ def run(folder: Path) -> Iterator[Figure]:
             store=_Ready(stored),  # type: ignore[arg-type]
             search=SearchSettings(legs="lexical", rerank_by="none"),
         )
-        question = Question("what does ERR-4012 mean", datetime.now(UTC), 10, 10.0)
+        question = Question("what does ERR-4012 mean", datetime.now(UTC), 10, 10.0, route="documents")
         bare = _bare_calls(router, policies, principal, token, question, stored)
         _without_fsync(router)
 

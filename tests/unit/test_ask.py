@@ -22,7 +22,7 @@ from tests import world
 from tests.world import NOW, ask_as, ids
 
 STAGES = [
-    "identity", "asked", "grants", "route", "plan", "embed", "search", "fuse", "load", "rerank", "recheck", "answered",
+    "identity", "asked", "grants", "route", "embed", "plan", "search", "fuse", "load", "rerank", "relevance", "recheck", "answered",
 ]  # fmt: skip
 QUESTION = "what does ERR-4012 on the press mean"
 STAFF = {"notes/monday.md", "handbook/staff/press.md"}
@@ -57,7 +57,7 @@ def put(router):
         line = dataclasses.replace(router.line, **parts)
         if search is not None:
             line = dataclasses.replace(line, search=line.search.model_copy(update=search))
-        return ask(line, router.mint(person), Question(text, NOW, k, deadline_s))
+        return ask(line, router.mint(person), Question(text, NOW, k, deadline_s, route="documents"))
 
     return run
 
@@ -159,7 +159,7 @@ def test_ledger_that_was_removed_while_asking(tmp_path):
 
         broken = dataclasses.replace(line, store=Broken(line.store, search=search))
         with pytest.raises(LedgerError) as raised:
-            ask(broken, router.mint("ada"), Question(QUESTION, NOW, 5, 10.0))
+            ask(broken, router.mint("ada"), Question(QUESTION, NOW, 5, 10.0, route="documents"))
         assert raised.value.code == "ledger_unwritable"
 
 

@@ -1,0 +1,139 @@
+"""The legs of a question: which of them it takes, and their run, at the same time where it takes both.
+
+The first search of the documents is the probe that the gate of that leg judges, so nothing is searched twice. A leg that fails
+beside another that found something is said to have failed; alone, its failure is the caller's.
+
+INVARIANT: gates see the caller's own catalogue and what the caller's filter admits, so what is not granted changes no route
+(tests/unit/test_legs.py::test_two_callers_who_differ_in_grants).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from router import route
+from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs
+from router.domain import Clarify, Degraded, Embedded
+from router.errors import PointsmanError, Refused, SourceError
+from router.line import Asking
+from router.routing.gates import CLOSED, Gate, Probe, gate_text
+
+NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
+
+
+def gather(asking: Asking) -> None:
+    """Fills the findings of `asking`. Raises `Refused` and `SourceError` of a leg that stands alone."""
+    wanted = asking.question.route
+    if wanted is not None:
+        asking.found.route = asking.watch.stage("route", lambda: route.chosen(wanted))
+        if wanted == "sql":
+            _tables(asking, None)
+            return
+    embedded = embed_question(asking) if wanted is None or "dense" in search_legs(asking.line.search) else None
+    candidates, failure = _find(asking, embedded)
+    if wanted is None:
+        _choose(asking, embedded, candidates)
+    name = asking.found.route.name
+    if name == "both":
+        _both(asking, embedded, candidates, failure)
+    elif name == "sql":
+        _forget_search(asking)
+        _tables(asking, embedded)
+    elif name in ("documents", "contextual"):
+        if failure is not None:
+            raise failure
+        if candidates is not None:
+            rank_candidates(asking, candidates)
+    else:
+        _forget_search(asking)
+
+
+def _find(asking: Asking, embedded: Embedded | None) -> tuple[Candidates | None, SourceError | None]:
+    try:
+        return find_candidates(asking, embedded), None
+    except SourceError as error:
+        return None, error
+
+
+def _forget_search(asking: Asking) -> None:
+    """The probe was no search of the answer: its receipts stay in the record's stages alone."""
+    asking.found.filters = ()
+    asking.found.policies = frozenset()
+
+
+def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | None) -> None:
+    line, question = asking.line, asking.question
+    vector = embedded.vector if embedded is not None else None
+    rows = _gate_rows(asking, embedded)
+    prose = _gate_prose(candidates)
+    options = _options(asking) if not rows.is_open and not prose.is_open else ()
+    asking.found.route, back = asking.watch.stage(
+        "route",
+        lambda: route.choose(question.text, vector, line.heads(), rows=rows, prose=prose, point=line.point, options=options),
+    )
+    if asking.found.route.name == "clarify":
+        asking.found.clarify = Clarify(NOT_HELD, back)
+
+
+def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
+    """Closed where no table is granted, or where tables cannot be read just now, which is said."""
+    if asking.policies.catalog is None or not asking.grants.query or embedded is None:
+        return CLOSED
+    from router.table_leg import gate_tables  # with it comes the parser of SQL, which a world without tables needs not
+
+    try:
+        return gate_tables(asking, embedded)
+    except (Refused, SourceError) as error:
+        asking.found.degraded.append(Degraded("tables", f"{error.code}: only documents can be searched"))
+        return CLOSED
+
+
+def _gate_prose(candidates: Candidates | None) -> Gate:
+    """From the first search: the best of its candidates in either leg, and what the question could reach at most."""
+    if candidates is None:
+        return CLOSED
+    found = candidates.done.found
+    bm25 = max((one.bm25 for one in found.candidates), default=0.0)
+    cosine = max((one.cosine for one in found.candidates), default=0.0)
+    return gate_text(Probe(bm25, found.possible, found.admitted, cosine))
+
+
+def _options(asking: Asking) -> tuple[str, ...]:
+    """Up to three granted things to ask about."""
+    sources = [asking.policies.sources[grant.source] for grant in asking.grants.search]
+    told = [f"documents on {one.description or one.name}" for one in sources]
+    catalog = asking.policies.catalog
+    named = {} if catalog is None else {one.name: one.description for one in catalog.datasets}
+    tables = [f"tables of {grant.name.replace('_', ' ')}" for grant in asking.grants.query if grant.name in named]
+    return tuple([*told[: 3 - min(1, len(tables))], *tables][:3])
+
+
+def _tables(asking: Asking, embedded: Embedded | None) -> None:
+    from router.table_leg import query_tables
+
+    query_tables(asking, embedded)
+
+
+def _both(asking: Asking, embedded: Embedded | None, candidates: Candidates | None, failure: SourceError | None) -> None:
+    """Rows on a thread of their own, documents here, inside one deadline; findings are joined in this order."""
+    rows = asking.beside()
+    running = asking.line.threads.start(partial(_tables, rows, embedded))
+    documents_failed: PointsmanError | None = failure
+    try:
+        if candidates is not None:
+            rank_candidates(asking, candidates)
+    except (Refused, SourceError) as error:
+        documents_failed = error
+    rows_failed: PointsmanError | None = None
+    try:
+        asking.line.threads.wait(asking.watch.left_s(), running)
+        asking.join(rows)
+    except (Refused, SourceError) as error:
+        rows_failed = error
+    if documents_failed is not None and (rows_failed is not None or not asking.found.tables):
+        raise documents_failed
+    for stage, failed in (("documents", documents_failed), ("tables", rows_failed)):
+        if failed is not None:
+            asking.found.degraded.append(Degraded(stage, f"{failed.code}: {failed.message}"))
+    if asking.found.passages:
+        asking.found.clarify = None  # what the tables could not read, the documents answer
