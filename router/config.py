@@ -64,6 +64,10 @@ class SourceSettings(_Strict):
         description='with `contexts = "both"`: the index that answers where the question does not say; choose by `pointsman eval retrieval`',
     )
 
+    recency_days: float | None = Field(
+        default=None, gt=0, description="where newer documents matter more: after so many days, half of their lead is left"
+    )
+
     @property
     def index(self) -> Literal["contextual", "plain"]:
         """By which index the source is searched unless the caller says otherwise."""
@@ -115,6 +119,10 @@ class LogSettings(_Strict):
     )
 
 
+ASKING_A_MODEL = frozenset({"decomposed_by_model", "rounds", "multi_query", "hyde", "step_back"})
+"""Strategies that send the question to a hosted model."""
+
+
 class SearchSettings(_Strict):
     candidates: int = Field(default=50, ge=5, le=1000, description="hits of each leg")
     rerank: int = Field(default=50, ge=1, le=1000, description="fused hits that are reranked")
@@ -124,6 +132,29 @@ class SearchSettings(_Strict):
     dense_weight: float = Field(default=0.5, ge=0, le=1, description="share of the dense leg under `weighted`")
     legs: Literal["both", "dense", "lexical"] = Field(default="both", description="what is searched: vectors, BM25 or both")
     rerank_by: Literal["local", "none"] = Field(default="local", description="`none` leaves the fused order")
+    strategy: Literal[
+        "auto",
+        "simple",
+        "widened",
+        "decomposed",
+        "feedback",
+        "whole",
+        "acronyms",
+        "decomposed_by_model",
+        "rounds",
+        "multi_query",
+        "hyde",
+        "step_back",
+    ] = Field(default="auto", description="how many searches a question is worth (adr/0023); `auto` goes by the question's form")
+    whole_chunks: int = Field(
+        default=0, ge=0, le=1000, description='with `strategy = "whole"`: up to so many chunks are handed over without a choice'
+    )
+    relevance: Literal["gate", "off"] = Field(
+        default="gate", description="`gate` says that nothing was found where nothing of it is likely to answer"
+    )
+    narrowing: Literal["question", "off"] = Field(
+        default="question", description="`question` leaves out documents whose labels contradict the question's own words"
+    )
 
 
 class DeadlineSettings(_Strict):
@@ -264,7 +295,7 @@ def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
     if _holds_nul(raw):
         raise UsageError("config_invalid", "a text in the configuration file holds NUL", "take it out")
     try:
-        return Settings.model_validate({**raw, "folder": folder})
+        return _with_its_model(Settings.model_validate({**raw, "folder": folder}))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -274,6 +305,15 @@ def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
             raise UsageError("config_unknown_key", f"`{place}` is not a known setting", hint) from None
         said = _SAID.get(first["type"], first["msg"][:1].lower() + first["msg"][1:])
         raise UsageError("config_invalid", f"`{place}` is wrong: {said}", "correct that key") from None
+
+
+def _with_its_model(settings: Settings) -> Settings:
+    if settings.search.strategy in ASKING_A_MODEL and settings.providers.claude is None:
+        raise UsageError(
+            "strategy_without_model", f"the strategy `{settings.search.strategy}` asks a model, and none is configured",
+            "name one in `[providers]`",
+        )  # fmt: skip
+    return settings
 
 
 _SAID = {"path_type": "it must be a path", "model_type": "it must be a table", "dict_type": "it must be a table"}

@@ -29,6 +29,7 @@ DISCLOSED_AS: Mapping[str, str] = {
     "draft_sql": "draft",
     "route": "route",
     "grade": "grade",
+    "plan_search": "search",
 }
 """What a purpose is called in policies: `context.purpose` of `disclose`, and the word in the record."""
 

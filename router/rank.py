@@ -128,6 +128,14 @@ def _z(np: Any, columns: Floats) -> Floats:
     return standard
 
 
+def similarities(question: Embedded, stored: Sequence[Stored]) -> list[float]:
+    """How well each answers the question token by token, from 0 to about 1; comparable between questions."""
+    import numpy as np
+
+    found: list[float] = _maxsim(np, question, stored).tolist()
+    return found
+
+
 def _maxsim(np: Any, question: Embedded, stored: Sequence[Stored]) -> Floats:
     """Each question token's best match in a candidate, averaged by how rare its word piece is among the candidates."""
     out: Floats = np.zeros(len(stored))

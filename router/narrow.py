@@ -1,0 +1,63 @@
+"""From a plan to one that is narrower: what the caller asks to leave out, and what the question's own words say.
+
+INVARIANT: the policy's filter stays whole inside the narrower one (tests/unit/test_search_narrowing.py::test_narrowing_only_takes_away).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from router.domain import Receipt, Steps
+from router.filters import ALWAYS, And, EntityType, Filter, canonical, compile_part, digest, simplify
+from router.line import Asking
+from router.plan import with_source
+from router.search.narrowing import IN_FORCE, Fields, Narrowing, build_fields, parse_narrowing, recognise
+
+MOST_LABELS = 5_000
+"""With more distinct labels than this nothing is recognised in questions: to read them would cost more than it gives."""
+
+
+def narrow(asking: Asking, steps: Steps) -> tuple[Steps, Narrowing]:
+    """The plan with what is asked for and what was recognised. Raises `UsageError` for a field or source that is not the caller's."""
+    question = asking.question
+    asked_for = bool(question.sources or question.filters)
+    if not asked_for and asking.line.search.narrowing == "off":
+        return steps, Narrowing()
+    fields = _fields(asking, steps)
+    document_type = asking.policies.document_type
+    asked = parse_narrowing(fields, question.sources, question.filters) if asked_for else ALWAYS
+    meant = Narrowing()
+    if asking.line.search.narrowing == "question":
+        dated = IN_FORCE in fields.values and document_type.fields[IN_FORCE].kind == "long"
+        meant = recognise(question.text, fields, question.now.date(), as_of=dated)
+    narrowing = replace(meant, asked=asked)
+    return apply_narrowing(steps, And((asked, meant.recognised)), document_type), narrowing
+
+
+def apply_narrowing(steps: Steps, term: Filter, document_type: EntityType) -> Steps:
+    """`term` AND-ed under the plan's filter; the plan as it is where the term says nothing."""
+    entity = with_source(document_type)
+    part = compile_part(term, entity).filter
+    if part == ALWAYS:
+        return replace(steps, narrowed=None)
+    return replace(steps, narrowed=simplify(And((steps.filter, part)), entity))
+
+
+def receipt_of(asking: Asking, term: Filter) -> Receipt:
+    """Of the narrowing alone: the policy's receipt stays what it was."""
+    return Receipt("narrowing", digest(term, key=asking.line.key, tenant=asking.principal.tenant, source="*"))
+
+
+def _fields(asking: Asking, steps: Steps) -> Fields:
+    """Kept per filter and version of the documents."""
+    line, tenant = asking.line, asking.principal.tenant
+    sources = tuple(grant.source for grant in asking.grants.search)
+    key = ("fields", asking.policies.version, tenant, steps.text or canonical(steps.filter), sources, line.store.version(tenant))
+
+    def build() -> Fields:
+        labels = line.store.admitted_labels(tenant, steps.filter, deadline_s=asking.watch.left_s())
+        return build_fields(asking.policies.document_type, sources, labels[:MOST_LABELS])
+
+    fields: Fields = line.vocabularies.get(key, partial(build))
+    return fields

@@ -1,0 +1,49 @@
+"""Strategies that ask a model for other words of the question: several wordings, a made-up answer, a broader question, its parts.
+
+Of four in one file, since each is a prompt and a way to put two lists together. The question's own search is always one of them, so
+that a bad reply costs time and little quality. Sources: multi-query after RAG-fusion; HyDE after Gao et al. 2022; step-back after
+Zheng et al. 2023.
+"""
+
+from __future__ import annotations
+
+from router.search.decomposed import search_parts
+from router.search.drafting import ask, schema, texts
+from router.search.merge import merge
+from router.search.port import Hits, Ordered, Part, Query, Searching, Tools, plain
+
+_NONE: frozenset[int] = frozenset()
+WORDINGS = schema("wordings", "the question in other words, each complete in itself", 4)
+PASSAGE = schema("passage", "one paragraph as it could stand in the document that answers", 1)
+BROADER = schema("broader", "one more general question whose answer holds the principle", 1)
+PARTS = schema("parts", "the separate questions that it asks, each complete in itself; one where it is only one", 5)
+
+
+def multi_query(question: str, tools: Tools) -> Searching:
+    reply = ask(tools, "Write three other wordings, with the words that documents would use.", question, WORDINGS, classes=_NONE)
+    found = yield (plain(question), *(plain(one) for one in texts(reply, "wordings", 4, tools)))
+    return _together(question, found, 0.5, tools)
+
+
+def hyde(question: str, tools: Tools) -> Searching:
+    """The made-up passage goes to the dense leg alone: its invented names would mislead the lexical one. It is never evidence."""
+    reply = ask(tools, "Write a short passage that would answer the question.", question, PASSAGE, classes=_NONE)
+    found = yield (plain(question), *(Query(None, one) for one in texts(reply, "passage", 1, tools)))
+    return _together(question, found, 0.5, tools)
+
+
+def step_back(question: str, tools: Tools) -> Searching:
+    reply = ask(tools, "Write the more general question behind this one.", question, BROADER, classes=_NONE)
+    found = yield (plain(question), *(plain(one) for one in texts(reply, "broader", 1, tools)))
+    return _together(question, found, 0.3, tools)
+
+
+def decomposed_by_model(question: str, tools: Tools) -> Searching:
+    reply = ask(tools, "Which separate questions does it ask?", question, PARTS, classes=_NONE)
+    return (yield from search_parts(question, texts(reply, "parts", 5, tools), tools))
+
+
+def _together(question: str, found: tuple[Hits, ...], weight: float, tools: Tools) -> Ordered:
+    """One list, reranked against the question as it was asked."""
+    merged = merge([(1.0 if at == 0 else weight, hits.candidates) for at, hits in enumerate(found)])
+    return Ordered(tools.rank([Part(question, found[0].question, merged)]))

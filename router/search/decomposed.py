@@ -1,0 +1,62 @@
+"""Several questions in one, each searched for itself, taking turns in the answer. By rules here, or by a model.
+
+One vector of two questions lies between them and near neither. The rules split at a question mark and at a conjunction before a
+question word, and nowhere else: a question that is one stays one. What a part leaves out ("and who approves it") is looked for
+with the words of the part before.
+
+INVARIANT: a question that is one gives the same searches as `simple` (tests/unit/test_search_strategies.py::test_one_question_stays_one).
+"""
+
+from __future__ import annotations
+
+import re
+
+from router.lexicon import STOP_WORDS
+from router.search.port import MAX_QUERIES, Ordered, Part, Searching, Tools, plain
+
+_ASKING = (
+    r"what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|may|must|should|will|would|has|have|"
+    r"name|list|show|tell|give|find|explain|describe"
+)
+_CUT = re.compile(
+    rf"\?+\s+(?:and\s+|also\s+|then\s+)*|;\s+(?:and\s+)?|[,.]?\s+(?:and|but|or)\s+(?:also\s+|then\s+)?(?=(?:{_ASKING})\b)|"
+    rf",\s+(?=(?:what|which|who|whom|whose|when|where|why|how)\b)|[.!]\s+(?=(?:{_ASKING})\b)",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(rf"^(?:(?:in|at|on|for|by|to|from|of|with)\s+)?(?:{_ASKING})\b", re.IGNORECASE)
+_POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|she|him|her|one|there)\b", re.IGNORECASE)
+_WORD = re.compile(r"[^\W_][\w.\-/]*")
+FEWEST_WORDS = 2
+"""That carry content: what has fewer is no question of its own."""
+
+
+def decomposed(question: str, tools: Tools) -> Searching:
+    return (yield from search_parts(question, split(question), tools))
+
+
+def search_parts(question: str, parts: list[str], tools: Tools) -> Searching:
+    """Each part's own ranking, taking turns. With fewer than two parts the question as it stands."""
+    texts = parts if len(parts) > 1 else [question]
+    found = yield tuple(plain(text) for text in texts)
+    return Ordered(tools.rank([Part(str(hits.query.text), hits.question, hits.candidates) for hits in found]))
+
+
+def split(question: str) -> list[str]:
+    """The questions that the text holds, each complete enough to be searched for; one of them where it is only one."""
+    pieces = [piece.strip(" ,;.?!\n\t") for piece in _CUT.split(question[:2_000])]
+    pieces = [piece for piece in pieces if piece]
+    if len(pieces) < 2 or not all(_ASKS.match(piece) or at == 0 for at, piece in enumerate(pieces)):
+        return [question]
+    if len(content(pieces[0])) < FEWEST_WORDS:
+        return [question]
+    parts: list[str] = []
+    for piece in pieces:
+        lacking = len(content(piece)) < FEWEST_WORDS or _POINTS_BACK.search(piece)
+        parts.append(f"{piece} {' '.join(content(parts[-1]))}" if parts and lacking else piece)
+    return list(dict.fromkeys(parts))[:MAX_QUERIES]
+
+
+def content(text: str) -> list[str]:
+    """Words that carry content, as written, once each."""
+    words = (word.strip(".-/") for word in _WORD.findall(text))
+    return list(dict.fromkeys(word for word in words if word and word.lower() not in STOP_WORDS))

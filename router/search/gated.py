@@ -1,0 +1,38 @@
+"""The relevance gate as a strategy around a strategy: where what was found hardly answers, one more search, and then a judgement.
+
+The second search is the last yield, so the line stays straight. It is relevance feedback: what was found is near the matter even
+where it is no answer. Its order is taken only where it answers better.
+
+INVARIANT: at most one more batch is searched (tests/unit/test_search_relevance.py::test_once_more_and_no_more).
+"""
+
+from __future__ import annotations
+
+from router.search.feedback import TOP, build_feedback
+from router.search.merge import merge
+from router.search.port import Ordered, Part, Searching, Strategy, Tools
+from router.search.relevance import Gate
+
+
+def gated(inner: Strategy, gate: Gate) -> Strategy:
+    def run(question: str, tools: Tools) -> Searching:
+        ordered = yield from inner(question, tools)
+        likely = tools.likelihood(ordered.passages)
+        if ordered.whole or likely is None or likely >= gate.again:
+            return ordered
+        best, better = ordered, likely
+        first = tools.first()
+        if len(ordered.passages) > TOP and first is not None:
+            tools.trace.notes.append("searched once more")
+            more = yield (build_feedback(question, first.question, ordered.passages, tools),)
+            merged = merge([(1.0, first.candidates), *((1.0, hits.candidates) for hits in more)])
+            again = Ordered(tools.rank([Part(question, first.question, merged)]))
+            likely = tools.likelihood(again.passages)
+            if likely is not None and likely > better:
+                best, better = again, likely
+        if better >= gate.empty:
+            return best
+        tools.trace.notes.append("nothing answers")
+        return Ordered(best.passages, answers=False)
+
+    return run

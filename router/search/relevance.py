@@ -1,0 +1,162 @@
+"""Whether what was found answers the question: keep it, search once more, or say that it is not there.
+
+A calibrated likelihood over features of the caller's own hits; the weights are data with their recipe beside them
+(`python -m router.evals.train_relevance`). The order of passages is never changed here.
+
+INVARIANT: with the dense leg gone nothing is judged and everything is kept (tests/unit/test_search_relevance.py::test_nothing_is_judged_without_vectors).
+INVARIANT: only what the caller may see is looked at, so a hidden document moves no judgement (…::test_judgement_of_the_callers_own).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+from router.domain import Candidate, Ranked
+from router.lexicon import STOP_WORDS, identifiers
+
+Judgement = Literal["keep", "again", "empty"]
+
+FEATURES = ("cosine", "lexical", "maxsim", "covered", "best_covered", "gap", "agreement", "identifiers", "named")
+JUDGED = 20
+"""Passages whose text is looked at."""
+COVERING = 3
+NEAREST = 3
+_DEPTH = 10
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the question's own search found: raw scores, as the store gave them. `maxsim` is of `ranked`, in that order."""
+
+    text: str
+    candidates: Sequence[Candidate]
+    possible: float
+    ranked: Sequence[Ranked]
+    maxsim: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`again` and `empty` are likelihoods below which is searched once more, and below which nothing is said to be found."""
+
+    weights: tuple[float, ...]
+    bias: float
+    again: float
+    empty: float
+
+    def likelihood(self, values: Sequence[float]) -> float:
+        score = self.bias + sum(weight * value for weight, value in zip(self.weights, values, strict=True))
+        return 1 / (1 + math.exp(-max(-60.0, min(60.0, score))))
+
+    def judge(self, values: Sequence[float], *, last: bool) -> Judgement:
+        """`last` says that there is no further search: then it is kept or empty."""
+        likely = self.likelihood(values)
+        if last:
+            return "empty" if likely < self.empty else "keep"
+        return "again" if likely < self.again else "keep"
+
+
+@functools.cache
+def load_gate() -> Gate:
+    """The weights that are shipped."""
+    return parse_gate(json.loads(files("router").joinpath("model", "relevance.json").read_text(encoding="utf-8")))
+
+
+def parse_gate(body: Mapping[str, Any]) -> Gate:
+    weights = tuple(float(body["weights"][name]) for name in FEATURES)
+    return Gate(weights, float(body["bias"]), float(body["again"]), float(body["empty"]))
+
+
+def features(found: Found) -> tuple[float, ...]:
+    """In the order of FEATURES, each about 0 to 1."""
+    best = sorted((candidate.cosine for candidate in found.candidates), reverse=True)
+    lexical = max((candidate.bm25 for candidate in found.candidates), default=0.0)
+    texts = [_evidence(item) for item in found.ranked[:JUDGED]]
+    asked = _stems(found.text) - _STOP_STEMS
+    covered, best_covered = _coverage(asked, [_stems(text) for text in texts])
+    named = identifiers(found.text)
+    missing = missing_identifiers(found.text, texts)
+    rest = best[_DEPTH // 2 :]
+    return (
+        best[0] if best else 0.0,
+        min(1.0, lexical / found.possible) if found.possible > 0 else 0.0,
+        max(found.maxsim, default=0.0),
+        covered,
+        best_covered,
+        best[0] - sum(rest) / len(rest) if rest else 0.0,
+        _agreement(found.candidates),
+        1 - len(missing) / len(named) if named else 1.0,
+        1.0 if named else 0.0,
+    )
+
+
+def _coverage(asked: set[str], held: Sequence[set[str]]) -> tuple[float, float]:
+    """Share of the question's stems in the first few passages together, and in the one that holds most; a stem counts by how few of
+    the passages hold it."""
+    if not asked or not held:
+        return 0.0, 0.0
+    weight = {stem: math.log(1 + (len(held) + 1) / (1 + sum(stem in one for one in held))) for stem in asked}
+    total = sum(weight.values())
+    together: set[str] = set().union(*held[:COVERING])
+    shares = [sum(weight[stem] for stem in asked & one) / total for one in held]
+    return sum(weight[stem] for stem in asked & together) / total, max(shares)
+
+
+def _agreement(candidates: Sequence[Candidate]) -> float:
+    """Share of the first hits by vectors that are also among the first by words."""
+    depth = min(_DEPTH, len(candidates))
+    if not depth:
+        return 0.0
+    dense = sorted(candidates, key=lambda one: (-one.cosine, one.chunk_id))[:depth]
+    lexical = sorted(candidates, key=lambda one: (-one.bm25, one.chunk_id))[:depth]
+    lexical = [one for one in lexical if one.bm25 > 0]
+    return len({one.chunk_id for one in dense} & {one.chunk_id for one in lexical}) / depth
+
+
+def _evidence(item: Ranked) -> str:
+    chunk = item.stored.chunk
+    return "\n".join((chunk.title, *chunk.heading_path, chunk.text))
+
+
+def missing_identifiers(text: str, texts: Sequence[str]) -> list[str]:
+    """Identifiers of the question that stand in none of the texts, as written in small letters."""
+    lowered = [one.lower() for one in texts]
+    return [word for word in identifiers(text) if not any(word in one for one in lowered)]
+
+
+def build_note(text: str, ranked: Sequence[Ranked]) -> str:
+    """What is to be said of identifiers that no passage contains; empty where there is nothing to say."""
+    missing = missing_identifiers(text, [_evidence(item) for item in ranked])
+    if not missing:
+        return ""
+    listed = ", ".join(f"`{word[:60]}`" for word in missing[:3])
+    return f"{listed} {'stands' if len(missing) == 1 else 'stand'} in none of the passages found"
+
+
+def build_nearest(ranked: Sequence[Ranked]) -> tuple[str, ...]:
+    """Headings of the nearest passages, once each: what the caller may see beside the question, of passages judged in full."""
+    named = (" > ".join(dict.fromkeys((item.stored.chunk.title, *item.stored.chunk.heading_path))) for item in ranked)
+    return tuple(dict.fromkeys(name for name in named if name))[:NEAREST]
+
+
+def _stems(text: str) -> set[str]:
+    return {_stem(word) for word in _WORD.findall(text.lower()[:20_000]) if len(word) > 1}
+
+
+def _stem(word: str) -> str:
+    """Rough: what words of one family share. Both sides are cut alike, so it need not be a word."""
+    for ending in ("ations", "ation", "ings", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
+
+
+_STOP_STEMS = frozenset(_stem(word) for word in STOP_WORDS)

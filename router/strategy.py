@@ -1,0 +1,241 @@
+"""Runs a strategy over the documents: embeds, searches, loads and reranks what it asks for, under one filter and one deadline.
+
+The first search of the plain question may have been made already, as the probe of the route; it is not made again.
+
+INVARIANT: every search and every load of a strategy has the plan's filter (tests/unit/test_strategy.py::test_one_filter_for_every_search).
+INVARIANT: a text is shown to a model only after Cedar allowed it in full (tests/unit/test_search_models.py::test_rounds_show_only_what_was_judged).
+INVARIANT: what a later search fails in is left out and said; the first one's failure is the caller's (…::test_a_later_search_may_fail).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from router import execute, rank
+from router.domain import Candidate, Degraded, Embedded, Purpose, Ranked, Search, Stage, Steps, Stored
+from router.errors import SourceError
+from router.line import Asking
+from router.ports import Model
+from router.search import relevance
+from router.search.gated import gated
+from router.search.merge import take_turns
+from router.search.port import Batch, Hits, Ordered, Part, Query, Tools, Trace, drive
+from router.search.strategies import parse_strategy
+
+MODEL_SHARE = 0.5
+"""The most of the time left that one call of a model may take: what is searched with its words needs the rest."""
+
+
+@dataclass(slots=True)
+class _Run:
+    asking: Asking
+    steps: Steps
+    done: execute.Executed
+    trace: Trace
+    loaded: dict[str, Stored] = field(default_factory=dict)
+    first: Hits | None = None
+
+
+def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordered:
+    """`done` is the search of the question as it stands. Raises `SourceError` where the first batch fails."""
+    line = asking.line
+    model = _open_model(asking)
+    known = parse_strategy(steps.strategy, model=model is not None)
+    run = _Run(asking, steps, done, Trace(steps.strategy))
+    judged = line.search.relevance == "gate"
+    tools = Tools(
+        rank=partial(_rank, run),
+        vectors=partial(_vectors, run),
+        shown=partial(_shown, run),
+        draft=partial(_draft, run, model) if known.model and model is not None else None,
+        candidates=steps.candidates,
+        rerank=steps.rerank,
+        trace=run.trace,
+        whole_chunks=line.search.whole_chunks,
+        likelihood=partial(_likelihood, run) if judged else lambda _: None,
+        first=lambda: run.first,
+    )
+    strategy = gated(known.run, relevance.load_gate()) if judged else known.run
+    ordered = drive(strategy(asking.question.text, tools), partial(_search, run))
+    if steps.strategy != "simple" or run.trace.searches > 1 or not ordered.answers:
+        asking.watch.stages.append(Stage("strategy", 0, note=run.trace.words()))
+    if run.trace.model_failed:
+        asking.found.degraded.append(Degraded("strategy", f"{run.trace.model_failed} model calls failed: searched without them"))
+    return ordered
+
+
+# --- searching --------------------------------------------------------------------------------------------------------
+
+
+def _search(run: _Run, batch: Batch) -> tuple[Hits, ...]:
+    found: list[Hits] = []
+    for at, query in enumerate(batch):
+        try:
+            hits = _search_one(run, query)
+        except SourceError as error:
+            if (at == 0 and not run.trace.searches) or not error.retryable:
+                raise
+            run.asking.found.degraded.append(Degraded("strategy", f"{error.code}: one of its searches was left out"))
+            continue
+        run.trace.searches += 1
+        run.trace.queries.append(query.text or (query.meaning if isinstance(query.meaning, str) else ""))
+        run.first = run.first or hits
+        found.append(hits)
+    return tuple(found)
+
+
+def _search_one(run: _Run, query: Query) -> Hits:
+    asking, steps = run.asking, run.steps
+    text, limit = asking.question.text, query.candidates or steps.candidates
+    if query.text == query.meaning == text and limit == steps.candidates:
+        done = run.done
+        return Hits(query, done.question, _fuse(run, done.found.candidates), done.found.admitted, done.found.possible)
+    question, vector = _embed(run, query)
+    lexical = query.text if "lexical" in steps.legs else None
+    if lexical is None and vector is None:
+        raise SourceError("no_leg", "no leg is left for this search", "try again", retryable=True)
+    search = Search(
+        tenant=asking.principal.tenant,
+        filter=steps.searched,
+        text=lexical,
+        vector=vector,
+        model_id=asking.line.embedder.card.id,
+        limit=limit,
+        deadline_s=asking.watch.left_s(),
+        plain=steps.plain,
+    )
+    found = asking.watch.stage("search", lambda: asking.line.store.search(search))
+    asking.watch.note(count_in=found.admitted, count_out=len(found.candidates))
+    return Hits(query, question, _fuse(run, found.candidates), found.admitted, found.possible)
+
+
+def _embed(run: _Run, query: Query) -> tuple[Embedded | None, bytes | None]:
+    """What the dense leg is given; nothing where it is off, or failed for this text, which is said."""
+    asking = run.asking
+    if query.meaning is None or "dense" not in run.steps.legs:
+        return None, None
+    if isinstance(query.meaning, bytes):
+        return None, query.meaning
+    if query.meaning == asking.question.text:
+        return run.done.question, run.done.question.vector if run.done.question else None
+    purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
+    line = asking.line
+    embedded, degraded = execute.embed(
+        query.meaning, purpose, embedder=line.embedder, threads=line.threads, watch=asking.watch, share=line.embed_share
+    )
+    asking.found.degraded.extend(degraded)
+    return embedded, embedded.vector if embedded is not None else None
+
+
+def _fuse(run: _Run, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    if not candidates:
+        return ()
+    search = run.asking.line.search
+    fused = run.asking.watch.stage("fuse", lambda: rank.fuse(candidates, search.fusion, dense_weight=search.dense_weight))
+    return tuple(fused)
+
+
+# --- ranking ----------------------------------------------------------------------------------------------------------
+
+
+def _rank(run: _Run, parts: Sequence[Part]) -> tuple[Ranked, ...]:
+    ordered = [_rank_one(run, part) for part in parts if part.candidates]
+    if len(ordered) == 1:
+        return tuple(ordered[0])
+    return tuple(take_turns(ordered, lambda item: item.stored.chunk.chunk_id))
+
+
+def _rank_one(run: _Run, part: Part) -> list[Ranked]:
+    """The first `depth` in their new order, the rest as they came. Where the rerank is off, fails or has no time left, the order
+    stands, and that is said."""
+    depth = part.depth or run.steps.rerank
+    _load(run, [candidate.chunk_id for candidate in part.candidates[: max(depth, run.asking.question.k)]])
+    order = [candidate for candidate in part.candidates if candidate.chunk_id in run.loaded]
+    order = order[: max(depth, run.asking.question.k)]
+    head = [run.loaded[candidate.chunk_id] for candidate in order[:depth]]
+    question = part.question
+    if question is not None and run.asking.line.search.rerank_by == "local":
+        order[: len(head)] = _rerank(run, part, question, head) or order[: len(head)]
+    return [Ranked(run.loaded[candidate.chunk_id], candidate.legs) for candidate in order]
+
+
+def _rerank(run: _Run, part: Part, question: Embedded, head: Sequence[Stored]) -> list[Candidate]:
+    asking = run.asking
+    watch, degraded = asking.watch, asking.found.degraded
+    if watch.left_s() < asking.question.deadline_s * asking.line.rerank_share:
+        degraded.append(Degraded("rerank", "no time left: the fused order stands"))
+        return []
+    try:
+        ranked = watch.stage("rerank", partial(rank.rerank, part.text, question, part.candidates, head))
+        watch.note(count_in=len(head), count_out=len(head))
+    except Exception as error:  # noqa: BLE001 (whatever a stored vector does, the fused order stands)
+        degraded.append(Degraded("rerank", f"{type(error).__name__}: the fused order stands"))
+        watch.note(note="failed")
+        return []
+    return ranked
+
+
+def _load(run: _Run, chunk_ids: Sequence[str]) -> None:
+    """Each chunk is read once, under the filter."""
+    missing = [chunk_id for chunk_id in chunk_ids if chunk_id not in run.loaded]
+    if not missing:
+        return
+    line, watch, tenant = run.asking.line, run.asking.watch, run.asking.principal.tenant
+    stored = watch.stage("load", lambda: line.store.load(tenant, missing, run.steps.searched, deadline_s=watch.left_s()))
+    run.loaded.update((item.chunk.chunk_id, item) for item in stored)
+
+
+def _vectors(run: _Run, chunk_ids: Sequence[str]) -> list[bytes]:
+    line, watch, tenant = run.asking.line, run.asking.watch, run.asking.principal.tenant
+    return watch.stage("load", lambda: line.store.vectors(tenant, chunk_ids, run.steps.searched, deadline_s=watch.left_s()))
+
+
+# --- judging and asking -----------------------------------------------------------------------------------------------
+
+
+def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
+    """By the scores of the question's own search, which alone are comparable, and the text of what was ranked."""
+    question, first = run.done.question, run.done.found
+    if question is None or not ranked:
+        return None
+    head = ranked[: relevance.JUDGED]
+
+    def judge() -> float:
+        maxsim = rank.similarities(question, [item.stored for item in head])
+        found = relevance.Found(run.asking.question.text, first.candidates, first.possible, head, maxsim)
+        return relevance.load_gate().likelihood(relevance.features(found))
+
+    try:
+        return run.asking.watch.stage("relevance", judge)
+    except ValueError:
+        run.asking.watch.note(note="not judged")  # damaged vectors: the rerank has said so
+        return None
+
+
+def _shown(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:
+    """Those that Cedar allows in full: the border where text leaves for a model."""
+    asking = run.asking
+    things = [(item.stored.chunk.source, item.stored.chunk.document_id, item.stored.labels) for item in ranked]
+    verdicts = asking.policies.recheck(asking.principal, asking.question.now, things)
+    return [item for item, verdict in zip(ranked, verdicts, strict=True) if verdict]
+
+
+def _open_model(asking: Asking) -> Model | None:
+    hosted = asking.line.model()
+    return asking.found.egress.model(hosted) if hosted is not None and asking.found.egress is not None else None
+
+
+def _draft(run: _Run, model: Model, system: str, prompt: str, schema: Mapping[str, Any], shown: frozenset[int]) -> Any:
+    """The question's class is raised to the highest of what is shown beside it."""
+    asking, watch = run.asking, run.asking.watch
+    classes = frozenset({max({asking.policies.question_class(asking.principal.tenant), *shown})})
+    purpose = Purpose(asking.principal.name, "plan_search", classes, asking.decision_id)
+    share = watch.left_s() * MODEL_SHARE
+
+    def call() -> Any:
+        return model.draft(system, prompt, schema, purpose=purpose, deadline_s=share).value
+
+    return watch.stage("model", lambda: asking.line.threads.within(share, call))
