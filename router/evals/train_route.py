@@ -329,9 +329,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m router.evals.train_route", description="Train the router's heads.")
     parser.add_argument("data", nargs="+", type=Path, help="JSON lines: question, route, source")
     parser.add_argument("-o", dest="out", required=True, type=Path, help="the weights file to write")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="GROUP", help="leave a source group out; may be repeated"
+    )
     options = parser.parse_args(arguments)
     try:
-        rows = [row for path in [*options.data, OWN_QUESTIONS] for row in load_rows(path)]
+        rows = [row for path in [*options.data, OWN_QUESTIONS] for row in load_rows(path) if row.group not in options.without]
         with local_embedding() as embed:
             heads, platt = train(rows, embed, lambda text: print(text, file=sys.stderr))  # noqa: T201
         options.out.write_bytes(data := seal_heads(heads))

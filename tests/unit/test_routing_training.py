@@ -275,7 +275,10 @@ def test_training_writes_what_ships(tmp_path, questions, monkeypatch, capsys):
     monkeypatch.setattr(train_route, "OWN_QUESTIONS", questions)
     out = tmp_path / "route.npz"
     assert train_route.main([str(questions), "-o", str(out)]) == 0
-    parse_heads(out.read_bytes())
+    whole = out.read_bytes()
+    parse_heads(whole)
+    assert train_route.main([str(questions), "-o", str(out), "--without", "cranfield"]) == 0
+    assert out.read_bytes() != whole
     assert "sha256" in capsys.readouterr().out
     assert train_route.main([str(tmp_path / "nowhere.jsonl"), "-o", str(out)]) == 2
 
