@@ -17,7 +17,7 @@ from router.sql.planner.index import Index, Meaning
 from router.sql.planner.segment import Piece
 from router.sql.planner.words import COMPARATIVES, SUPERLATIVES, VERBS
 
-_SKIPPED = frozenset({"unit"})
+_SKIPPED = frozenset({"unit", "whole"})
 _FLIP: dict[Compared, Compared] = {">": "<=", "<": ">=", ">=": "<", "<=": ">", "=": "<>", "<>": "="}
 _NEGATED: dict[Op, Op] = {
     "=": "<>",
@@ -55,7 +55,9 @@ class _Reader:
         self.mode: Mode = "select"
         self.aggs: list[Aggregate] = []
         self.untied: list[Slot] = []
-        self.negated = self.none = self.sorting = self.never = self.joined = self.both = self.of = self.which = False
+        self.negated = self.none = self.number = self.sorting = self.never = self.joined = self.both = self.of = self.which = (
+            False
+        )
         self.which_at = -9
         self.last_ds: str | None = None
         self.pending: Slot | None = None
@@ -171,12 +173,20 @@ class _Reader:
         elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.selected():
             self.mode = "order"
             self.order_list("desc")
-        elif self.kind() == "grain" or (
-            self.draft.asks and self.pieces[self.at - 2].kind != "verb" and self.kind() in ("name", "grain")
-        ):
+        elif self.kind() == "grain" or (self.draft.asks and not self.done_by() and self.kind() == "name"):
             self.on_each(piece, "")
         else:
             self.mode = "where"
+
+    def done_by(self) -> bool:
+        """Whether "by" follows what was done, and so names who did it."""
+        before = self.pieces[self.at - 2]
+        return before.kind == "verb" or (before.kind == "name" and before.words.lower() in VERBS)
+
+    def on_total(self, piece: Piece, _: str) -> None:
+        """ "In total" adds nothing to a count or a sum, and something to everything else."""
+        if not self.draft.asks or any(ask.agg not in ("count", "count_distinct", "sum") for ask in self.draft.asks):
+            raise self.stop("planner_unused", piece.words, f"`{piece.words}` belongs to nothing that is known")
 
     def on_verb(self, piece: Piece, _: str) -> None:
         before = self.pieces[self.at - 2].kind if self.at > 1 else ""
@@ -238,7 +248,13 @@ class _Reader:
         words = piece.words.lower()
         if words not in ("and", "as well", "but", "while", "and then", "and also", "and the"):
             self.mode = "where"
-        if self.mode == "where" and not self.draft.conds and not self.draft.relations and self.draft.asks and words == "and":
+        if (
+            self.mode == "where"
+            and not self.draft.conds
+            and not self.draft.relations
+            and self.draft.asks
+            and words in ("and", "and the")
+        ):
             self.mode = "select"
         if self.mode == "where" and self.kind() == "name" and self.draft.shows and not self.condition_follows(1):
             name = self.peek()
@@ -363,7 +379,7 @@ class _Reader:
             is_field = piece.meaning is not None and bool(piece.meaning.fields)
             if not (is_field and (self.field_like(piece) or (piece.meaning and piece.meaning.datasets[dataset] < 1))):
                 self.mention(dataset, piece)
-                if self.kind() == "name" and not step and not self.participle(0):
+                if self.beside(piece) is not None and not step and not self.participle(0):
                     raise self.two_names(piece)
                 return dataset, None
         elif piece.meaning is not None and len(piece.meaning.datasets) > 1 and not piece.meaning.fields:
@@ -372,11 +388,16 @@ class _Reader:
         owner = self.owner_after(slot)
         return owner or "", slot
 
+    def beside(self, piece: Piece) -> Piece | None:
+        """The name that stands right after this piece, with no word between."""
+        ahead = self.peek()
+        return ahead if ahead is not None and ahead.kind == "name" and ahead.at == piece.at + piece.length else None
+
     def named(self, piece: Piece, tie: str | None = None) -> Slot:
         """A field; "name" after the name of a text says nothing more, any other name right after it makes two of one."""
         slot = self.slot(piece, tie)
-        ahead = self.peek()
-        if ahead is not None and ahead.kind == "name":
+        ahead = self.beside(piece)
+        if ahead is not None:
             if ahead.words.lower() in ("name", "names") and self.as_dataset(piece) is None:
                 self.take()
                 slot.text = True
@@ -428,7 +449,7 @@ class _Reader:
                 slot.tie = dataset
                 tied = True
             elif slot.tie is None:
-                slot.near = dataset
+                slot.near = slot.owner = dataset
         self.untied = []
         return tied
 
@@ -498,6 +519,10 @@ class _Reader:
             draft.head = dataset
             return
         negated, self.negated = self.negated, False
+        last = draft.relations[-1] if draft.relations else None
+        if last is not None and last.negated and last.count is None and self.pieces[self.at - 2].at == last.at and not negated:
+            last.inner.append(dataset)
+            return
         if draft.head is None and not draft.asks and draft.shows and not negated:
             draft.head = dataset
             self.tie_recent(dataset)
@@ -576,8 +601,10 @@ class _Reader:
             else:
                 break
         self.skip("of")
-        if self.kind() in ("cmp:>",) and self.mode == "where":
-            return
+        ahead = self.peek(1)
+        if self.kind() == "count" and ahead is not None and ahead.kind == "name" and self.as_dataset(ahead) is None:
+            self.take()
+            self.number = True
         if self.kind() != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` aggregates nothing that is known")
 
@@ -586,7 +613,8 @@ class _Reader:
         _dataset, slot = self.noun(piece)
         if slot is None:
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` cannot be aggregated: it is not a field")
-        slot.numeric = any(agg in ("avg", "sum", "median") for agg in aggs)
+        slot.numeric = self.number or any(agg in ("avg", "sum", "median") for agg in aggs)
+        self.number = False
         asks = [Ask(agg, slot=slot, words=f"{agg} {slot.words}") for agg in aggs]
         if self.mode == "order":
             self.draft.sorts.append(Sort(ask=asks[0], words=asks[0].words))
@@ -634,7 +662,13 @@ class _Reader:
             kind = self.kind(ahead)
             if kind in ("value", "quoted", "number", "not", "except", "null", "notnull", "period"):
                 return True
-        if kind == "of" and self.kind(ahead + 1).startswith("cmp:"):
+        if kind == "of" and (self.kind(ahead + 1).startswith("cmp:") or self.kind(ahead + 1) == "between"):
+            return True
+        if (
+            kind == "of"
+            and self.kind(ahead + 1) == "number"
+            and self.kind(ahead + 2) in ("", "and", "comma", "or", "ormore", "orless")
+        ):
             return True
         if kind in ("value",):
             piece = self.peek(ahead)
@@ -700,6 +734,11 @@ class _Reader:
             self.negated = False
             self.draft.penalty += 0.1
             return self.add(Cond("is_null", slot, words=f"no {slot.words}", at=piece.at))
+        if piece.words.lower() in VERBS and piece.words.lower().endswith("ed") and not self.negated:
+            self.draft.verbs += 1
+            self.draft.penalty += 0.05
+            self.draft.explained.append(Explained(piece.words, "relation"))
+            return None
         raise self.stop("planner_no_condition", slot.words, f"`{slot.words}` is named without a condition")
 
     def add(self, cond: Cond) -> None:
@@ -1207,6 +1246,8 @@ class _Reader:
         distinct = self.kind() == "distinct"
         if distinct:
             self.take()
+        if piece.words.lower().endswith("most"):
+            self.skip("of")
         if self.kind() == "count":
             self.take()
             self.skip("of")
@@ -1240,7 +1281,8 @@ class _Reader:
             return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=f"{piece.words} {name.words}"))
         dataset, slot = self.noun(name)
         if slot is None:
-            if self.mode == "where" and piece.words.lower() in (
+            plain = piece.words.lower().removeprefix("the ") in ("most", "fewest", "least")
+            if (self.mode == "where" or (self.draft.shows and plain)) and piece.words.lower() in (
                 "most",
                 "the most",
                 "fewest",
@@ -1289,6 +1331,8 @@ class _Reader:
             raise self.stop("planner_no_field", piece.words, f"`{piece.words}` by which field is not said")
         if self.kind() == "number":
             self.top = int(self.take().number or 1)
+        if self.kind() != "name" and len(self.draft.shows) == 1 and not self.draft.asks:
+            return self.rank(Sort(common=True, descending=arg == "desc", superlative=True, words=piece.words))
         if self.kind() != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` belongs to nothing that is known")
         _dataset, slot = self.noun(self.take())
@@ -1296,6 +1340,7 @@ class _Reader:
             raise self.stop("planner_no_field", piece.words, f"`{piece.words}` by which field is not said")
         self.show(slot)
         self.rank(Sort(common=True, descending=arg == "desc", superlative=True, words=piece.words))
+        return None
 
     def on_superlative(self, piece: Piece, _: str) -> None:
         wanted = SUPERLATIVES[piece.literal]

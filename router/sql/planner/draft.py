@@ -29,6 +29,7 @@ class Slot:
     at: int
     tie: str | None = None
     near: str | None = None
+    owner: str | None = None
     wanted: tuple[tuple[str, bool], ...] = ()
     numeric: bool = False
     time: bool = False
@@ -96,6 +97,7 @@ class Relation:
     most: bool | None = None
     words: str = ""
     plain: bool = False
+    inner: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from router.catalog import Catalog, Dataset, DatasetField
 from router.sql.expressions import expand_metric, reads
 from router.sql.paths import Graph, build_graph
 from router.sql.planner.tokens import name_words, opened, tokenise, value_words
-from router.sql.planner.words import DATASET_NOISE, EVENT_TAILS, GENERIC_TAILS, NAME_TAILS
+from router.sql.planner.words import DATASET_NOISE, EVENT_TAILS, GENERIC_TAILS, JOINTS, NAME_TAILS
 
 MOST_WORDS = 10
 """Longest name or stored value that is looked for in running text; longer values are found in quotes."""
@@ -158,6 +158,7 @@ def build_index(catalog: Catalog, values: Iterable[StoredValues] = ()) -> Index:
     for dataset in catalog.datasets:
         _add_dataset(index, dataset)
     _add_heads(index, catalog)
+    _drop_ownership(index)
     for metric in catalog.metrics:
         read = reads(expand_metric(catalog, metric.name))
         tables = tuple(sorted({table for table, _ in read}))
@@ -274,6 +275,8 @@ def _bind(index: Index, words: tuple[str, ...], dataset: str, name: str, weight:
 
 
 def _part(index: Index, words: tuple[str, ...], dataset: str, name: str, weight: float) -> None:
+    if words[0] in JOINTS or words[-1] in JOINTS:
+        return
     fields = _meaning(index, words).partial.setdefault(dataset, {})
     fields[name] = max(fields.get(name, 0.0), weight)
 
@@ -309,6 +312,20 @@ def _add_heads(index: Index, catalog: Catalog) -> None:
         known = index.phrases.get(words)
         if len(owners) == 1 and (known is None or not (known.datasets or known.fields)):
             _meaning(index, words).datasets[next(iter(owners))] = 0.6
+
+
+def _drop_ownership(index: Index) -> None:
+    """ "Id of template" is the id of a template where there are templates, not a field called template id somewhere else."""
+    for words, meaning in list(index.phrases.items()):
+        if (
+            len(words) > 2
+            and words[1] == "of"
+            and meaning.partial
+            and not (meaning.fields or meaning.datasets or meaning.metrics)
+        ):
+            owner = index.phrases.get(words[2:])
+            if owner is not None and owner.datasets:
+                del index.phrases[words]
 
 
 def _add_values(index: Index, stored: StoredValues) -> None:

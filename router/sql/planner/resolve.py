@@ -124,6 +124,8 @@ def _choices(item: Item, draft: Draft, index: Index, known: set[str], soft: set[
     if meaning is None:
         return []
     found: dict[FieldKey, float] = {}
+    if item.owner and not item.tie and item.words.lower().rstrip("s") in ("name", "title") and index.labels[item.owner]:
+        return [Choice((item.owner, index.labels[item.owner][0]), 0.75, 0.0)]
     tied = item.tie
     if tied is not None and (tied in meaning.fields or tied in meaning.partial):
         for table in (meaning.partial, meaning.fields):
@@ -189,8 +191,9 @@ def _value_choices(cond: Cond, index: Index, known: set[str]) -> list[Choice]:
 def _adjective_choices(slot: Slot, draft: Draft, index: Index, known: set[str]) -> list[Choice]:
     datasets = [slot.tie] if slot.tie else sorted(known) or sorted(_shown_owners(draft))
     found = _adjectives(slot, datasets, index, known)
-    if not found and slot.tie:
-        found = _adjectives(slot, [name for name in index.to_one(slot.tie) if name != slot.tie], index, known)
+    if not found:
+        beyond = dict.fromkeys(name for dataset in datasets for name in index.to_one(dataset) if name not in datasets)
+        found = _adjectives(slot, list(beyond), index, known)
     return found
 
 

@@ -70,7 +70,8 @@ def spread(tokens: Sequence[Token], index: Index) -> Sequence[Token]:
     out: list[Token] = []
     for at, token in enumerate(tokens):
         out.append(token)
-        if token.kind != "word" or (token.lemma,) in index.phrases:
+        known = index.phrases.get((token.lemma,))
+        if token.kind != "word" or (known is not None and (known.fields or known.datasets)):
             continue
         for step in (1, 2, 3):
             if at + step + 2 > len(tokens):

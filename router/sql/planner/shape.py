@@ -92,6 +92,8 @@ def shape_form(draft: Draft, index: Index) -> Form:
     chosen = resolve(draft, index)
     shape = _Shape(draft, index, chosen)
     _labels(shape)
+    _refuse_flags(shape)
+    _numbers(shape)
     _count_groups(shape)
     shape.base = _base(shape)
     _count_pointers(shape)
@@ -170,7 +172,7 @@ def _key_fields(index: Index, dataset: str) -> list[str]:
 
 
 def _base(shape: _Shape) -> str:
-    draft = shape.draft
+    draft, index = shape.draft, shape.index
     homes = [_home(shape, ask) for ask in _asks(shape)]
     asked = list(dict.fromkeys(home for home in homes if home is not None))
     if len(asked) > 1:
@@ -184,6 +186,8 @@ def _base(shape: _Shape) -> str:
     shown = [_key(shape, slot)[0] for slot in draft.shows]
     sorted_by = [_key(shape, sort.slot)[0] for sort in draft.sorts if sort.slot is not None]
     owners: list[str] = list(dict.fromkeys([*shown, *sorted_by, *((draft.head,) if draft.everything and draft.head else ())]))
+    if draft.head and owners != [draft.head] and all(index.to_one(draft.head).get(owner, (0, 2))[1] == 1 for owner in owners):
+        return draft.head
     if len(owners) == 1:
         return owners[0]
     return _common(shape, owners)
@@ -237,6 +241,14 @@ def _metric_home(shape: _Shape) -> str:
     return fits[0]
 
 
+def _numbers(shape: _Shape) -> None:
+    """ "By number of products", where that number is stored: the field itself, and no count of different ones."""
+    for sort in shape.draft.sorts:
+        slot = sort.ask.slot if sort.ask is not None and sort.ask.agg == "count_distinct" and not sort.ask.distinct else None
+        if slot is not None and (info := shape.index.info[_key(shape, slot)]).numeric and not info.key:
+            sort.ask, sort.slot = None, slot
+
+
 def _count_groups(shape: _Shape) -> None:
     """ "Cities with more than one employee": a number of the very rows whose field is shown speaks of groups of them."""
     draft = shape.draft
@@ -246,7 +258,8 @@ def _count_groups(shape: _Shape) -> None:
     owner = owners.pop()
     keys, labels = _key_fields(shape.index, owner), shape.index.labels[owner]
     shown = {_key(shape, slot)[1] for slot in draft.shows}
-    if shown & {*keys, *labels} or draft.head == owner:
+    own = set(keys) <= shown if len(keys) > 1 else shown & {*keys, *labels}
+    if (own and keys) or draft.head == owner:
         return
     for relation in [one for one in draft.relations if one.count is not None and not one.negated and one.upper is None]:
         ask = Ask("count", dataset=relation.dataset, words=relation.words)
@@ -364,7 +377,7 @@ def _count_orders(shape: _Shape) -> None:
     for sort in shape.draft.sorts:
         if sort.common and shape.draft.shows:
             owner = _key(shape, shape.draft.shows[-1])[0]
-            if shape.base != owner:
+            if shape.base != owner or shape.draft.relations:
                 raise Stop("planner_no_base", (owner,), "what is most common is not certain")
             sort.ask = Ask("count", dataset=owner, words=sort.words)
 
@@ -427,6 +440,14 @@ def _dims(shape: _Shape) -> tuple[Dim, ...]:
     entities: dict[str, None] = {}
     for slot in draft.shows:
         key = _key(shape, slot)
+        own = key[1] in (*index.labels[key[0]], *_key_fields(index, key[0])[:1])
+        if (
+            key[0] == shape.base
+            and own
+            and any(ask.dataset == shape.base and ask.pointer is None for ask in _asks(shape))
+            and not draft.groups
+        ):
+            raise Stop("planner_no_group", (slot.words,), f"each `{key[0]}` is one row of what is counted")
         dims.setdefault(By(_grouped(shape, key)))
         if key[0] != shape.base and key[1] in index.labels[key[0]]:
             entities.setdefault(key[0])
@@ -438,7 +459,7 @@ def _dims(shape: _Shape) -> tuple[Dim, ...]:
             shape.used.add(group.dataset)
         elif group.slot is not None:
             dims.setdefault(By(_grouped(shape, _key(shape, group.slot))))
-    if not dims and not entities and draft.head and draft.head != shape.base:
+    if not dims and not entities and not draft.asks and draft.head and draft.head != shape.base:
         entities.setdefault(draft.head)
         shape.used.add(draft.head)
     for name in entities:
@@ -455,6 +476,16 @@ def _dims(shape: _Shape) -> tuple[Dim, ...]:
         for key_name in keys:
             dims.setdefault(By(_grouped(shape, (name, key_name))))
     return tuple(dims)
+
+
+def _refuse_flags(shape: _Shape) -> None:
+    """A yes or no is nothing to show or count, unless it is called by its own name."""
+    asks = [ask.slot for ask in _asks(shape) if ask.slot is not None]
+    for slot in (*shape.draft.shows, *asks):
+        info = shape.index.info[_key(shape, slot)]
+        flag = info.datatype == "Boolean" or info.words[:1] in (("is",), ("has",))
+        if flag and slot.meaning is not None and slot.meaning is not shape.index.phrases.get(info.words):
+            raise Stop("planner_flag", (slot.words,), f"`{info.name}` says yes or no")
 
 
 def _grouped(shape: _Shape, key: FieldKey) -> Ref:
@@ -782,7 +813,11 @@ def _own(shape: _Shape, relation: Relation) -> None:
 
 def _related(shape: _Shape, relation: Relation) -> None:
     name = relation.dataset
-    inner = tuple(_flat(shape.inside.pop(name, [])))
+    inner: tuple[Pred, ...] = tuple(_flat(shape.inside.pop(name, [])))
+    inner = (*inner, *(Exists(other) for other in relation.inner))
+    shape.used |= set(relation.inner)
+    if relation.count is not None and name in shape.index.to_one(shape.base):
+        raise Stop("planner_one_only", (relation.words,), f"one `{shape.base}` has at most one `{name}`")
     for other in list(shape.inside):
         if name in shape.index.to_one(other):
             continue

@@ -64,8 +64,8 @@ _PHRASES: dict[str, str] = {
     "count": """how many|number of|the number of|total number of|the total number of|count of|count the number of|count the|count
         |numbers of|the count of|counts of|the counts of|how many times|quantity of|the total count of|total count of
         |how many total""",
-    "agg:avg": "average|avg|mean|averaged|on average|the average of|average of|average value of|mean value of|averages",
-    "agg:sum": "total|sum of|sum|combined|total amount of|overall total|in total|the sum of|totals|summed|total value of|total of",
+    "agg:avg": "average|avg|mean|averaged|the average of|average of|average value of|mean value of|averages",
+    "agg:sum": "total|sum of|sum|combined|total amount of|overall total|the sum of|totals|summed|total value of|total of",
     "agg:max": "maximum|max|maximal|maximum value of|maximum of",
     "agg:min": "minimum|min|minimal|minimum value of|minimum of",
     "agg:median": "median|median of",
@@ -74,8 +74,9 @@ _PHRASES: dict[str, str] = {
     # extremes
     "sup:desc": "highest|largest|greatest|biggest|top|most|the most|best|largest value of",
     "sup:asc": "lowest|smallest|least|fewest|the fewest|the least|littlest",
-    "common:desc": "most common|most frequent|most frequently|most commonly|most popular|most often|most prevalent",
-    "common:asc": "least common|least frequent|least popular",
+    "common:desc": """most used|most frequently used|most commonly used|most widely used|most often used|most common|most frequent
+        |most frequently|most commonly|most popular|most often|most prevalent""",
+    "common:asc": "least used|least frequently used|least commonly used|least common|least frequent|least popular",
     "top": "top|first|the first|the top",
     "bottom": "bottom|last|the bottom|the last",
     # grouping
@@ -163,6 +164,8 @@ _PHRASES: dict[str, str] = {
     "both": "both",
     "either": "either|one of|any of",
     "of": "of|for|belonging to|about|regarding|across|across all|among all|over all",
+    "total": "in total|in all|all together",
+    "whole": "in the database|in the system",
     "in": "in|from|on|at|within|inside|during|under the|located in|that come from|from the|based in",
     "his": "their|its|his|her|that of|those of",
 }
@@ -314,9 +317,11 @@ PLAIN_EVENTS = frozenset(
 )
 """Verbs that say no more of a row than that it came to be: any default time may be meant."""
 
+JOINTS = frozenset("a an the of for from in on at to by and or with per as is".split())
+"""A part of a name neither begins nor ends with these."""
+
 GENERIC_TAILS = frozenset(
     "code name id number description type date yn detail text amount value title key status level category".split()
 )
 NAME_TAILS = ("name", "title", "full name", "label")
-PERSONS = frozenset("person people who".split())
 DATASET_NOISE = frozenset("ref tbl table dim fact vw v view".split())
