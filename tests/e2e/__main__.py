@@ -1,4 +1,4 @@
-"""`python -m tests.e2e [--json] [--only KIND]… [--misses]`: the demonstration world, asked everything in questions.jsonl.
+"""`python -m tests.e2e [--json] [--only KIND]… [--misses] [--given]`: the demonstration world, asked everything in questions.jsonl.
 
 Exit code 1 when anybody sees what they must not, when a figure misses its bar, or when the route could not be judged.
 """
@@ -32,7 +32,7 @@ def main() -> int:
     options = _parse()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="pointsman-e2e-") as place, open_world(Path(place)) as router:
-        chosen = chooses(router)
+        chosen = chooses(router) and not options.given
         lines = [line for line in load_lines() if not options.only or line.kind in options.only]
         verdicts = ask_all(lines, lambda line: _judged(router, line, chosen=chosen))
     report = summarise(verdicts, chosen=chosen) | {"seconds": round(time.monotonic() - began, 1)}
@@ -54,6 +54,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e")
     parser.add_argument("--json", action="store_true", help="the report as one JSON object, with what was missed")
     parser.add_argument("--only", action="append", metavar="KIND", help="lines of this kind only")
+    parser.add_argument(
+        "--given", action="store_true", help="ask with the route that each question needs; no route is judged then"
+    )
     parser.add_argument("--misses", action="store_true", help="each line that was not kept, with what came instead")
     return parser.parse_args()
 
@@ -66,6 +69,7 @@ def summarise(verdicts: Sequence[Verdict], *, chosen: bool) -> dict[str, Any]:
         "chosen": chosen,
         "figures": figures,
         "exact_route": _shares(verdicts, "exact"),
+        "idle": _idle([verdict for verdict in verdicts if verdict.line.route in _ONE_LEG and verdict.got.route]),
         "wrong_values": sum(verdict.value is False and any(map(len, verdict.got.tables)) for verdict in verdicts),
         "kinds": {
             kind: _kept_of([v for v in verdicts if v.line.kind == kind]) for kind in sorted({v.line.kind for v in verdicts})
@@ -88,6 +92,14 @@ def _shares(verdicts: Sequence[Verdict], name: str) -> dict[str, Any]:
     whole, count = share(lambda verdict: True)
     halves = {half: share(lambda verdict, half=half: verdict.line.half == half)[0] for half in ("before", "after")}  # type: ignore[misc]
     return {"share": whole, "of": count, **halves}
+
+
+_ONE_LEG = ("documents", "sql")
+
+
+def _idle(verdicts: Sequence[Verdict]) -> float | None:
+    """How often both legs are searched where one would have done: wider is safe, and has its cost."""
+    return round(sum(verdict.got.route == "both" for verdict in verdicts) / len(verdicts), 4) if verdicts else None
 
 
 def _kept_of(verdicts: Sequence[Verdict]) -> list[int]:
@@ -138,9 +150,7 @@ def _print(report: dict[str, Any], shown: Sequence[Verdict]) -> None:
     print(f"{'seen that must not be':34}{report['must_not_see']:>7}")
     print("kept in every respect, by kind: " + ", ".join(f"{kind} {had}/{of}" for kind, (had, of) in report["kinds"].items()))
     if not report["chosen"]:
-        print(
-            "this line does not choose a route yet: each question was asked with the route that it needs, and no route is judged"
-        )
+        print("each question was asked with the route that it needs, and no route is judged")
     print(f"{report['questions']} questions in {report['seconds']} s")
 
 
