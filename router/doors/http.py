@@ -385,7 +385,8 @@ def check_exposed(router: Router, host: str) -> None:
 def serve(router: Router, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Until SIGTERM or Ctrl-C; what was asked by then is answered, within its deadline. `announce` gets the address."""
     check_exposed(router, host)
-    router.line.ledger.check()  # model, store and ledger are there before anybody is told of the door
+    router.line  # noqa: B018 (model, store and ledger are there before anybody is told of the door)
+    router.ledger.check()
     config = uvicorn.Config(
         build_app(router),
         host=host,

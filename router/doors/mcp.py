@@ -268,7 +268,8 @@ def build_server(door: Door) -> Server[Any]:
 def serve(router: Router, read_token: ReadToken) -> None:
     """Until the client closes standard input, or a signal: then what was asked is answered first."""
     read_token()  # a file that is not there is said before the client waits for a greeting
-    router.line.ledger.check()  # model, store and ledger are there before anybody is told of the door
+    router.line  # noqa: B018 (model, store and ledger are there before anybody is told of the door)
+    router.ledger.check()
     asyncio.run(_serve(router, Door(router, read_token)))
 
 

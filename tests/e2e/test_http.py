@@ -18,6 +18,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 import uvicorn
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from router.app import Router
 from router.config import load_settings
@@ -25,6 +27,7 @@ from router.doors import bodies, http
 from router.doors.bodies import AskBody
 from router.errors import LedgerError, PointsmanError, PolicyError, Refused, SourceError, UsageError
 from tests import world
+from tests.conformance.corpus import examples
 from tests.door_world import COMMAND, QUESTION, bearer, environment, locked, rows_config, serving, token_of
 from tests.world import ROOT, run_command
 
@@ -236,6 +239,25 @@ def test_bodies_that_are_no_question(served, router, raw):
     reply = served.send("POST", "/v1/ask", headers=headers, body=raw)
     assert reply.status in (400, 422)
     assert reply.code in ("body_malformed", "body_invalid")
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+_KEYS = st.sampled_from(["question", "k", "route", "deadline_ms", "sources", "filters", "context"]) | st.text(max_size=8)
+
+
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.dictionaries(_KEYS, _VALUES, max_size=5), raw=st.binary(max_size=60) | st.none())
+def test_no_body_is_a_fault(served, router, body, raw):
+    """Whatever stands in a body: an answer, or what is wrong with it."""
+    sent = json.dumps(body).encode() if raw is None else raw
+    headers = [*bearer(token_of(router, "bob")), ("Content-Type", "application/json")]
+    reply = served.send("POST", "/v1/ask", headers=headers, body=sent)
+    assert reply.status in (200, 400, 422), (sent, reply.text)
+    assert reply.status == 200 or set(reply.body) == {"type", "title", "status", "detail", "error"}
 
 
 def test_json_is_said_to_be_json(served, router):
