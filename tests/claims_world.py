@@ -15,8 +15,33 @@ NOW = datetime(2024, 8, 15, 12, tzinfo=UTC)
 NAMES = {"claims_v": "claim", "approvals_v": "approval", "inventory_v": "stock item", "depots_v": "depot"}
 
 
-def build_claims_world(folder: Path, *, settings: str = "", disclosure: str = "") -> Path:
-    """Returns the configuration; tables are copied by the router that opens it."""
+DOCUMENTS = {
+    "handling.md": "# Handling a claim\n\nTo reopen a closed claim, ask the desk lead in writing and name the reason.\n",
+    "limits.md": "# Approval limits\n\nAn adjuster approves claims up to 5,000; above that the head of claims signs.\n",
+    "water.md": "# Water damage\n\nA claim for water damage needs photographs of the room and the plumber's report.\n",
+}
+SEARCH = """
+@id("analysts-search") @reason("analysts read the guide") @owner("claims")
+permit (principal, action == Pointsman::Action::"search", resource)
+when { resource.groups.containsAny(principal.groups) };
+"""
+
+
+def add_documents(folder: Path) -> None:
+    """A guide that analysts of tenant 1 may read, and an empty-handed guest may not."""
+    sources = "sources:\n  guide: { tenant: '1', connector: folder, groups: [dev:analysts], least: internal,\n"
+    sources += "    description: how claims are handled, question: how do I }\n"
+    (folder / "policies" / "sources.yaml").write_text(sources, encoding="utf-8")
+    (folder / "policies" / "documents.cedar").write_text(SEARCH, encoding="utf-8")
+    (folder / "guide").mkdir()
+    for name, text in DOCUMENTS.items():
+        (folder / "guide" / name).write_text(text, encoding="utf-8")
+    labels = "rules:\n  - { match: '**', groups: [dev:analysts], sensitivity: internal }\n"
+    (folder / "guide" / "labels.yaml").write_text(labels, encoding="utf-8")
+
+
+def build_claims_world(folder: Path, *, settings: str = "", disclosure: str = "", documents: bool = False) -> Path:
+    """Returns the configuration; tables are copied, and documents indexed, by the router that opens it."""
     shutil.copytree(SQL / "policies", folder / "policies")
     governance = folder / "policies" / "governance.yaml"
     text = governance.read_text(encoding="utf-8").replace("status: [plain]", "status: { tags: [plain], values: true }")
@@ -31,6 +56,9 @@ def build_claims_world(folder: Path, *, settings: str = "", disclosure: str = ""
     people = (folder / "policies" / "people.yaml").read_text(encoding="utf-8")
     people += '  guest: { issuer: dev, sub: guest, tenant: "1", groups: [guests] }\n'
     (folder / "policies" / "people.yaml").write_text(people, encoding="utf-8")
+    if documents:
+        add_documents(folder)
+        settings += '[sources.guide]\npath = "guide"\n'
     if disclosure:
         (folder / "policies" / "disclosure.cedar").write_text(disclosure, encoding="utf-8")
     make_tables((SQL / "fixture.sql").read_text(encoding="utf-8"), folder / "world.duckdb")
