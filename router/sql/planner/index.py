@@ -254,7 +254,7 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
                 _part(index, (each[-1], "of", *each[:-1]), dataset.name, one.name, 0.85)
             if each[0] in ("number", "count", "total", "amount", "quantity"):
                 _bind(index, (each[0], "of", *each[1:]), dataset.name, one.name, 1.0)
-            if each[-1] in ("number", "count", "total", "amount", "quantity") and len(each) == 2:
+            if each[-1] in ("number", "count", "total", "amount", "quantity") and len(each) == 2 and each[:1] not in prefixes:
                 _bind(index, (each[-1], "of", each[0]), dataset.name, one.name, 0.9)
 
 

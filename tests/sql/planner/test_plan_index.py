@@ -53,3 +53,11 @@ def test_a_number_that_people_call_a_year_is_one() -> None:
     index = build_index(replace(catalog, datasets=(station,)))
     assert index.info["station", "yearid"].year
     assert not index.info["station", "yeast"].year
+
+
+def test_a_count_of_a_dataset_is_not_the_number_that_its_rows_have() -> None:
+    fields = tuple(DatasetField(name, name, datatype="String") for name in ("flight_number", "crew_number"))
+    phrases = build_index(Catalog("world", (Dataset("flight", "main.flight", fields),), ())).phrases
+    assert phrases["crew", "number"].fields == {"flight": {"crew_number": 1.0}}
+    assert phrases["number", "of", "crew"].fields == {"flight": {"crew_number": 0.9}}
+    assert ("number", "of", "flight") not in phrases or not phrases["number", "of", "flight"].fields
