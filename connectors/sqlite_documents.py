@@ -96,6 +96,9 @@ _DOCUMENT = """
 CREATE TABLE document(did INTEGER PRIMARY KEY, id TEXT NOT NULL, source TEXT NOT NULL, lid INTEGER NOT NULL) STRICT;
 CREATE INDEX document_id ON document(id);
 CREATE INDEX document_source ON document(source, id);"""
+_SUPERSEDES = "json_extract(p.meta, '$.supersedes')"
+_SUPERSEDES_INDEX = """CREATE INDEX IF NOT EXISTS chunk_supersedes ON chunk(json_extract(meta, '$.supersedes'))
+WHERE json_extract(meta, '$.supersedes') IS NOT NULL"""
 _UPGRADE = f"""
 ALTER TABLE label ADD COLUMN idx INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE document RENAME TO document_1;
@@ -612,6 +615,13 @@ class SqliteDocuments:
         values = {"document": json.dumps([document_id]), "first": first, "last": last}
         return self._read_stored(tenant, f, origin, "h.ordinal", values, deadline_s, twins=False)
 
+    def superseding(self, tenant: str, document_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
+        origin = (
+            f"(SELECT n.rid, n.lid, n.id FROM json_each(:ids) j CROSS JOIN chunk p ON {_SUPERSEDES} = j.value "
+            f"CROSS JOIN cn n ON n.rid = p.rid WHERE p.ordinal = 0 AND {_SUPERSEDES} IS NOT NULL) k"
+        )
+        return self._read_stored(tenant, f, origin, "k.id", {"ids": json.dumps(list(document_ids))}, deadline_s, twins=False)
+
     def _read_stored(
         self,
         tenant: str,
@@ -932,6 +942,7 @@ class SqliteDocuments:
             )
         if model is not None:
             con.execute("INSERT OR IGNORE INTO meta VALUES('model_id', ?)", (model.id,))
+        con.execute(_SUPERSEDES_INDEX)
         entity = self._document_type()
         if meta.get("fields") != _fields_json(entity):
             _refill(con, entity)

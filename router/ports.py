@@ -81,6 +81,10 @@ class DocStore(Protocol):
         contextual ones of a document that has both: their text is the same."""
         ...
 
+    def superseding(self, tenant: str, document_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
+        """First chunks of the documents that `f` admits and that say of one of these that they replace it (`meta["supersedes"]`)."""
+        ...
+
     def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:
         """Insert or replace whole documents, all in one transaction."""
         ...

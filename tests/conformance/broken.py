@@ -210,6 +210,13 @@ class AllLabelsAreShown(SqliteDocuments):
         return super().admitted_labels(tenant, ALWAYS, deadline_s=deadline_s)
 
 
+class UnguardedSuperseding(SqliteDocuments):
+    """A version that the caller may not see leaves out the one that the caller may."""
+
+    def superseding(self, tenant: str, document_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
+        return super().superseding(tenant, document_ids, ALWAYS, deadline_s=deadline_s)
+
+
 class DeleteIsForget(SqliteDocuments):
     """Forgets in the current generation, and leaves the pages as they are."""
 
@@ -452,6 +459,7 @@ BREAKS = _breaks(
         ("TellsAll", TellsAll, "errors_tell_nothing"),
         ("Eager", Eager, "never_does_no_io refused_before_io"),
         ("Halves", Halves, "bad_documents_are_refused_whole"),
+        ("UnguardedSuperseding", UnguardedSuperseding, "superseding_is_admitted_like_the_rest"),
         ("BothIndexes", BothIndexes, "one_index_of_two"),
         ("CountsBothIndexes", CountsBothIndexes, "one_index_of_two"),
         ("TwinsAreNeighbours", TwinsAreNeighbours, "two_indexes_are_one_document"),

@@ -745,6 +745,30 @@ def test_forget_leaves_no_byte(lab: Lab) -> None:
     assert lab.store.verify(TENANT) == []
 
 
+def test_superseding_is_admitted_like_the_rest(lab: Lab) -> None:
+    """Who replaces what, once a document, under the filter; a claim of what may not be seen is not there."""
+    old = [document(key, labels(rank=1), "old") for key in "ab"]
+    new = [_claiming(document(f"new{at}", labels(rank=at), "new", "more"), "s/a") for at in (1, 2)]
+    put(
+        lab.store,
+        [*old, *(twinned(item, "harrow", "wickham") for item in new), _claiming(document("c", labels(), "x"), "s/none")],
+    )
+    names = [item.chunk.chunk_id for item in lab.store.superseding(TENANT, ["s/a", "s/b"], ALWAYS, deadline_s=60)]
+    assert names == ["s/new1#0", "s/new2#0"]
+    seen = lab.store.superseding(TENANT, ["s/a"], Eq("rank", 2), deadline_s=60)
+    assert [(item.chunk.document_id, item.chunk.meta["supersedes"], item.labels["rank"]) for item in seen] == [
+        ("s/new2", "s/a", 2)
+    ]
+    assert lab.store.superseding(TENANT, ["s/b", "s/new1"], ALWAYS, deadline_s=60) == []
+    assert lab.store.superseding(TENANT, ["s/a"], NEVER, deadline_s=60) == []
+    assert lab.store.superseding(NEIGHBOUR, ["s/a"], ALWAYS, deadline_s=60) == []
+
+
+def _claiming(item: IndexedDocument, replaced: str) -> IndexedDocument:
+    chunks = tuple((replace(chunk, meta={"supersedes": replaced}), embedded) for chunk, embedded in item.chunks)
+    return replace(item, chunks=chunks)
+
+
 # --- a plain and a contextual index of one document -------------------------------------------------------------------
 
 
