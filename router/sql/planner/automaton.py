@@ -51,7 +51,7 @@ class _Reader:
 
     def __init__(self, pieces: list[Piece], index: Index) -> None:
         self.pieces, self.index, self.draft = pieces, index, Draft()
-        self.at = 0
+        self.at = self.began = 0
         self.mode: Mode = "select"
         self.aggs: list[Aggregate] = []
         self.untied: list[Slot] = []
@@ -100,6 +100,7 @@ class _Reader:
             raise self.stop("planner_unused", "both" if self.both else "or", "a joint belongs to nothing")
 
     def step(self, piece: Piece) -> None:
+        self.began = self.at - 1
         kind, _, arg = piece.kind.partition(":")
         handler = getattr(self, f"on_{kind}", None)
         if handler is None:
@@ -181,7 +182,7 @@ class _Reader:
     def done_by(self) -> bool:
         """Whether "by" follows what was done, and so names who did it."""
         before = self.pieces[self.at - 2]
-        return before.kind == "verb" or (before.kind == "name" and before.words.lower() in VERBS)
+        return before.kind == "verb" or (before.kind == "name" and before.words.lower().split()[-1] in VERBS)
 
     def on_total(self, piece: Piece, _: str) -> None:
         """ "In total" adds nothing to a count or a sum, and something to everything else."""
@@ -489,6 +490,9 @@ class _Reader:
     def show(self, slot: Slot) -> None:
         if self.agg_done and self.pieces[self.at - 2].kind == "and" and self.draft.asks and not self.draft.shows:
             raise self.stop("planner_after_aggregate", slot.words, f"whether `{slot.words}` is aggregated, too, is not certain")
+        before = self.pieces[self.began - 1].kind if self.began else ""
+        if self.draft.asks and before not in ("", "ask", "and", "comma", "also", "of", "his", "both", "sortverb"):
+            raise self.stop("planner_two_names", slot.words, f"what `{slot.words}` is for is not certain")
         self.draft.shows.append(slot)
         self.untied.append(slot)
 

@@ -463,7 +463,7 @@ def _dims(shape: _Shape) -> tuple[Dim, ...]:
         entities.setdefault(draft.head)
         shape.used.add(draft.head)
     for name in entities:
-        if name == shape.base and draft.asks and all(ask.dataset == shape.base for ask in draft.asks):
+        if name == shape.base and draft.asks:
             raise Stop("planner_no_group", (name,), f"each `{name}` is one row of what is counted")
         if not any(isinstance(dim, By) and dim.ref.dataset == name for dim in dims):
             for label in index.labels[name]:
