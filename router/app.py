@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 DEFAULT_K = 5
 MAX_K = 50
+MAX_CONTEXT = 20
 MAX_DEADLINE_S = 600
 WANTED: tuple[str, ...] = get_args(Wanted)
 VOCABULARIES = 64
@@ -118,10 +119,12 @@ class Router:
         token: str,
         k: int = DEFAULT_K,
         route: Wanted | None = None,
+        context: Sequence[str] = (),
         now: datetime | None = None,
         deadline_s: float | None = None,
     ) -> Answer:
-        """Governed passages or rows for one question. `route` says what to search, else the router chooses.
+        """Governed passages or rows for one question. `route` says what to search, else the router chooses; `context` are earlier
+        questions, oldest first, on which this one may lean.
 
         `now` replaces the clock for policy dates: for tests, so it is taken with a token of a development issuer only, and the
         answer and the record say so.
@@ -131,6 +134,8 @@ class Router:
         asked = _parse_question(question, k, now, self.settings.deadlines.ask_s if deadline_s is None else deadline_s)
         if route is not None:
             asked = replace(asked, route=_parse_route(route))
+        if context:
+            asked = replace(asked, context=_parse_context(context))
         try:
             return ask(self.line, token, asked)
         except Refused as error:
@@ -617,6 +622,16 @@ def _checked(run: Callable[[], object]) -> str:
     except Exception as error:  # noqa: BLE001 (whatever is wrong with a part, the probe says that it is)
         return type(error).__name__
     return "ok"
+
+
+def _parse_context(context: Sequence[str]) -> tuple[str, ...]:
+    if len(context) > MAX_CONTEXT or any(len(one) > MAX_QUESTION_CHARS for one in context):
+        raise UsageError(
+            "context_too_long",
+            f"more than {MAX_CONTEXT} earlier questions, or one of over {MAX_QUESTION_CHARS} characters",
+            "give the latest ones",
+        )
+    return tuple(one for one in context if one.strip())
 
 
 def _claimed_issuer(token: str) -> str:

@@ -165,7 +165,9 @@ def asked(
                 "k": question.k,
                 "now_us": round(question.now.timestamp() * 1_000_000),
                 "deadline_us": round(question.deadline_s * 1_000_000),
+                **_wishes(question),
             },
+            **({"context": [_question_input(one, form, key, salt) for one in question.context]} if question.context else {}),
         }
     )
     body = {
@@ -192,6 +194,17 @@ def _question_input(text: str, form: QuestionForm, key: bytes, salt: bytes) -> d
 def redact(text: str) -> str:
     """Mail addresses and numbers of six digits or more (telephone, account, card) are replaced. Names are not found."""
     return _NUMBER.sub("[number]", _EMAIL.sub("[mail]", text))
+
+
+def _wishes(question: Question) -> dict[str, Any]:
+    """What the caller asked for beside the question, where anything was."""
+    wishes = {
+        "route": question.route,
+        "strategy": question.strategy,
+        "sources": list(question.sources),
+        "filters": list(question.filters),
+    }
+    return {name: wish for name, wish in wishes.items() if wish}
 
 
 def inputs_digest(salt: bytes, inputs: bytes) -> str:

@@ -88,7 +88,7 @@ class Issuer:
 class Question:
     """`now` is the router's clock or `--now` (then `as_of` is set), aware and in UTC; `k` the number of passages wanted;
     `route` and `strategy` are what the caller wants, None where the router is to choose; `sources` and `filters` (FIELD=VALUE) are what
-    the caller narrows by."""
+    the caller narrows by; `context` are earlier questions, oldest first."""
 
     text: str
     now: datetime
@@ -99,6 +99,7 @@ class Question:
     strategy: str | None = None
     sources: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,36 @@ INVARIANT: gates see the caller's own catalogue and what the caller's filter adm
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from router import route
 from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs
-from router.domain import Clarify, Degraded, Embedded
+from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError
 from router.line import Asking
+from router.routing.follow_up import KindOf, leans, resolve
 from router.routing.gates import CLOSED, Gate, Probe, gate_text
 
+NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
 
 
 def gather(asking: Asking) -> None:
     """Fills the findings of `asking`. Raises `Refused` and `SourceError` of a leg that stands alone."""
+    if asking.question.context:
+        whole = asking.watch.stage("context", lambda: _resolve(asking))
+        if whole is None:
+            asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it leans on an earlier question",))
+            asking.found.clarify = Clarify(NOT_WHOLE, ())
+            return
+        if whole != asking.question.text:
+            asking.watch.note(note=f"read as: {whole}")
+            asking = replace(asking, question=replace(asking.question, text=whole))
+    _gather(asking)
+
+
+def _gather(asking: Asking) -> None:
     wanted = asking.question.route
     if wanted is not None:
         asking.found.route = asking.watch.stage("route", lambda: route.chosen(wanted))
@@ -46,6 +62,28 @@ def gather(asking: Asking) -> None:
             rank_candidates(asking, candidates)
     else:
         _forget_search(asking)
+
+
+def _resolve(asking: Asking) -> str | None:
+    """The whole question that is meant after the earlier ones; the question itself where it stands alone, None where it leans on
+    them in a way that is not certain."""
+    question = asking.question
+    resolved = resolve(question.context, question.text, _kind_of(asking))
+    if resolved is not None:
+        return resolved.question
+    return None if leans(question.text) else question.text
+
+
+def _kind_of(asking: Asking) -> KindOf:
+    """What words stand for, of the caller's own tables; nothing where there are none."""
+    if asking.policies.catalog is None or not asking.grants.query:
+        return lambda _: None
+    from router.table_leg import kinds_of_words
+
+    try:
+        return kinds_of_words(asking)
+    except (Refused, SourceError):
+        return lambda _: None
 
 
 def _find(asking: Asking, embedded: Embedded | None) -> tuple[Candidates | None, SourceError | None]:

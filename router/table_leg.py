@@ -20,6 +20,7 @@ from router.filters import digest
 from router.lexicon import identifiers
 from router.line import Asking
 from router.ports import HostedModel
+from router.routing.follow_up import FIELD, KindOf
 from router.routing.gates import Gate, NamedThings, build_named, exact_hits, gate_rows
 from router.sql.draft import Undrafted, draft_by_model
 from router.sql.tools import match_tools
@@ -77,6 +78,28 @@ def gate_tables(asking: Asking, embedded: Embedded) -> Gate:
         return gate_rows(text, embedded.vector, known.named, told)
 
     return asking.watch.stage("gate", judge)
+
+
+def kinds_of_words(asking: Asking) -> KindOf:
+    """Stored values that are open to the caller by the field they stand in, and names of fields. A word that stands in two fields
+    of different names is neither."""
+    vocabulary = asking.watch.stage("vocabulary", lambda: _vocabulary(asking))
+
+    def build() -> dict[str, str]:
+        kinds: dict[str, str] = {}
+        for one in vocabulary.values:
+            for value in one.values:
+                told = kinds.setdefault(value.lower(), f"{one.dataset}.{one.field}")
+                if told.rpartition(".")[2] != one.field:
+                    kinds[value.lower()] = ""
+        for dataset in vocabulary.catalog.datasets:
+            for one_field in dataset.fields:
+                for name in (one_field.name.replace("_", " "), *one_field.synonyms):
+                    kinds[name.lower()] = FIELD
+        return kinds
+
+    kinds: dict[str, str] = asking.line.vocabularies.get((_vocabulary_key(asking), "kinds"), build)
+    return lambda words: kinds.get(words) or None
 
 
 def _known(vocabulary: Vocabulary, embed: Callable[[str], bytes]) -> _Known:

@@ -65,6 +65,11 @@ def _resolve_one(whole: str, question: str, kind_of: KindOf) -> Resolved | None:
     return None if text == whole else Resolved(text, tuple(changes))
 
 
+def leans(question: str) -> bool:
+    """Whether the question, with others before it, says by itself too little to be asked alone."""
+    return _leans(question, first=False)
+
+
 # --- the elliptical question ------------------------------------------------------------------------------------------
 
 _LEAD = re.compile(

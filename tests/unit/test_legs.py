@@ -198,3 +198,43 @@ def test_any_text_ends_in_an_answer(router, text):
     answer = put(router, text)
     assert answer.outcome in ("answered", "empty", "clarify", "none")
     assert all(str(row[0]) != "2" for table in answer.tables for row in table.rows if "tenant" in table.columns[0].name)
+
+
+# --- follow-ups -------------------------------------------------------------------------------------------------------
+
+
+def follow(router, text, *earlier):
+    line = router.line
+    question = Question(text, NOW, 5, 20.0, route="sql", context=earlier)
+    return ask(line, router.mint("analyst-1"), question)
+
+
+def test_a_follow_up_takes_the_place_of_a_value(router):
+    whole = put(router, "How many open claims are there in region north?", route="sql")
+    answer = follow(router, "and in the north?", ROWS)
+    assert answer.tables[0].rows == whole.tables[0].rows
+    assert "north" in next(stage.note for stage in answer.stages if stage.name == "context")
+
+
+def test_a_follow_up_that_is_not_certain_is_asked_back(router):
+    answer = follow(router, "and the other one?", ROWS)
+    assert (answer.outcome, answer.route.name, answer.tables) == ("clarify", "clarify", ())
+
+
+def test_a_whole_question_stands_alone(router):
+    answer = follow(router, "How many claims per region?", ROWS)
+    assert len(answer.tables[0].rows) > 1
+
+
+def test_a_value_of_another_tenant_is_no_place_to_put_it(router):
+    """A word that the caller's rows do not hold stands for nothing, so it resolves nothing."""
+    answer = follow(router, "and in the atlantis?", ROWS)
+    assert answer.outcome == "clarify"
+
+
+def test_earlier_questions_are_personal_inputs(router):
+    answer = follow(router, "and in the north?", ROWS)
+    (_, asked), (_, answered) = router.ledger.read("1", decision_id=answer.decision_id)
+    assert ROWS in json.loads(asked.inputs)["context"][0].values() or ROWS in json.dumps(json.loads(asked.inputs)["context"])
+    assert b"open claims" not in asked.body
+    assert b"open claims" not in answered.body

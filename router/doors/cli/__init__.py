@@ -163,7 +163,8 @@ def ask(
     token: Token = None,
     people: People = None,
     k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
-    route: Annotated[str | None, typer.Option(help="Search only this: documents or sql (tables).")] = None,
+    route: Annotated[str | None, typer.Option(help="Search only this: documents, sql (tables) or both.")] = None,
+    context: Annotated[list[str] | None, typer.Option(help="An earlier question, oldest first; may be repeated.")] = None,
     now: Annotated[str | None, typer.Option(help="Ask as of this date (YYYY-MM-DD).")] = None,
     json: Json = False,
     config: Config = None,
@@ -171,7 +172,7 @@ def ask(
     """Ask a question as somebody. Example: pointsman ask "what does ERR-4012 mean" --as ada"""
     from router.doors.cli.asking import run_ask
 
-    run_ask(question, person=person, token=token, people=people, k=k, route=route, now=now, **_options(ctx, json, config))
+    run_ask(question, person=person, token=token, people=people, k=k, route=route, context=context or (), now=now, **_options(ctx, json, config))
 
 
 @app.command()

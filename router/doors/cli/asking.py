@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -65,13 +66,14 @@ def run_ask(
     people: Path | None,
     k: int,
     route: str | None,
+    context: Sequence[str],
     now: str | None,
     as_json: bool,
     config: Path | None,
 ) -> None:
     with Router.open(config) as router:
         bearer = read_token(router, person, token, people)
-        answer = router.ask(question, token=bearer, k=k, route=cast(Wanted | None, route), now=parse_now(now))
+        answer = router.ask(question, token=bearer, k=k, route=cast(Wanted | None, route), context=context, now=parse_now(now))
     if as_json:
         print_json(answer.as_json())
     else:
