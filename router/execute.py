@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -114,6 +114,11 @@ class Threads:
         with self._lock:
             for _ in range(self._started):
                 self._calls.put(None)
+
+
+def open_door_threads(count: int) -> ThreadPoolExecutor:
+    """The threads of a door for many at once: each carries one question through the line. Joined when the door closes."""
+    return ThreadPoolExecutor(count, thread_name_prefix="pointsman_door")
 
 
 def _fulfil(future: Future[T], run: Callable[[], T]) -> None:
