@@ -22,7 +22,6 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -39,6 +38,7 @@ from router.app import Router
 from router.doors.bodies import AnswerBody, AskBody, LiveBody, ProblemBody, ReadyBody, SourcesBody, WhoamiBody
 from router.doors.facts import principal_facts
 from router.errors import LedgerError, PointsmanError, PolicyError, Refused, SourceError, UsageError
+from router.execute import open_door_threads
 
 MAX_BODY_BYTES = 256 * 1024
 """A question of 10,000 characters, each escaped as JSON may, is below half of this."""
@@ -112,7 +112,7 @@ def build_app(router: Router) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="pointsman_door"))
+        asyncio.get_running_loop().set_default_executor(open_door_threads(THREADS))
         yield
 
     app = FastAPI(
