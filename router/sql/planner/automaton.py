@@ -15,7 +15,7 @@ from router.sql.form import Aggregate, Compared, Explained, Grain, Op
 from router.sql.planner.draft import Ask, Cond, Draft, Group, Having, Mode, Relation, Slot, Sort, Stop
 from router.sql.planner.index import Index, Meaning
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import COMPARATIVES, SUPERLATIVES, VERBS
+from router.sql.planner.words import COMPARATIVES, IDLE_VERBS, SUPERLATIVES, VERBS
 
 _SKIPPED = frozenset({"unit", "whole"})
 _FLIP: dict[Compared, Compared] = {">": "<=", "<": ">=", ">=": "<", "<=": ">", "=": "<>", "<>": "="}
@@ -35,15 +35,32 @@ _NO_NOUN = frozenset(
 )
 """After these a participle describes the noun that follows it ("imported samples") and is a condition, not a relation."""
 
+_CLAUSE_ENDS = frozenset({"", "and", "comma", "or", "order", "order:desc", "ask", "asc", "desc", "alpha"})
+_SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
+
 MOST_ROWS = 10_000
 
 
 def read_pieces(pieces: list[Piece], index: Index) -> Draft:
     """The draft, or `Stop`."""
+    _refuse_universal(pieces)
     kept = [piece for piece in pieces if not (piece.kind == "fill" and piece.words != "'s") and piece.kind not in _SKIPPED]
     reader = _Reader(kept, index)
     reader.run()
     return reader.draft
+
+
+def _refuse_universal(pieces: list[Piece]) -> None:
+    """ "Who visited all museums", "not every student": a condition on each of many is not understood."""
+    last = ""
+    measured = any(piece.kind == "count" or piece.kind.startswith("agg:") for piece in pieces)
+    for piece in pieces:
+        low = piece.words.lower()
+        grouping = piece.kind == "each" and measured
+        if last in _SAYS_WHICH and low in ("all", "each", "every") and piece.kind in ("fill", "each") and not grouping:
+            raise Stop("planner_universal", (piece.words,), f"`{piece.words}` of many as a condition is not understood")
+        if piece.kind != "fill" or low == "all":
+            last = piece.kind
 
 
 class _Reader:
@@ -197,11 +214,21 @@ class _Reader:
             )
         if (self.kind() == "period" or self.grain_follows()) and self.event(piece):
             return
+        if self.kind() in _CLAUSE_ENDS and self.selected() and piece.words.lower() not in IDLE_VERBS and not self.object_before():
+            raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is a condition, and which that is is not known")
         self.draft.verbs += 1
         self.draft.explained.append(Explained(piece.words, "relation"))
         if self.selected():
             self.settle()
             self.mode = "where"
+
+    def object_before(self) -> bool:
+        """ "The courses that students take": the other noun stands before the verb."""
+        draft = self.draft
+        if draft.groups or draft.conds or draft.sorts or (draft.asks and draft.shows):
+            return True
+        names = [one for one in self.pieces[: self.at - 1] if one.kind == "name" and self.as_dataset(one) is not None]
+        return len(names) > 1
 
     def event(self, piece: Piece) -> bool:
         """ "Closed last month": the period is of the field that says when."""

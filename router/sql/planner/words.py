@@ -46,8 +46,7 @@ ABBREVIATIONS: dict[str, tuple[str, ...]] = {
 FILLER = frozenset(
     """the a an please all any some there also then as so just currently now still overall given ever actually respectively that this these those
     which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should might must
-    here such about among 's ? . : ; one ones do does did be been being get gets got to into own altogether existing available exist exists
-    corresponding associated respective related if present database
+    here such about among 's ? . : ; one ones do does did be been being get gets got to altogether     corresponding associated respective related if database
     list table """.split()
 )
 """Words that say nothing of their own."""
@@ -186,28 +185,25 @@ PHRASES = _phrases()
 LONGEST = max(len(words) for table in PHRASES.values() for words in table)
 
 _VERBS = """
-    abandon accept accommodate accompany act admit adopt advise affect air allocate appear apply appoint approve arrange arrive
-    assemble assign assist associate attach attack attend audit author award bake base battle be bear become begin belong bill
-    block board book border born borrow breed brew bridge bring broadcast build buy call cancel capture carry cast catch cause
-    charge check cite claim climb coach come command commence comment commit compensate compete complete compose comprise conduct
-    confirm connect conquer consider consist constitute consume contact contain contract control cook correspond cost cover create
-    cross cure cycle damage dance date deal decide dedicate defend delay delegate deliver demote deny depart depict deposit derive
-    describe design destroy detail devote diagnose direct discharge discuss dismiss dispatch display distribute dive donate
-    download drink drive drop earn eat edit educate elect email employ end engage enrol enroll enter entitle establish examine
-    exceed execute exhibit exist exit explain export extend fail feature feed fight file finance find finish fish flow fly follow
-    form foul found fund get give go govern graduate grant grow guard handle happen harvest head heal hike hire hold host house
-    hunt illustrate import include infect inform inhabit initiate injure inspect instruct insure intersect introduce invest
-    invoice involve issue join jump keep kill know label land last launch lead learn lease leave lend like link list listen live
-    load locate lose love maintain major make manage manufacture mark mean measure mention mentor mix monitor move name need
-    neighbor nominate notify occupy occur offer open operate order organise organize originate own paint participate pass pay
-    perform plan plant play portray possess post postpone prepare prescribe present print process produce promote propose protect
-    provide publish purchase put qualify race raise rank rate reach read receive recommend record recruit refer reference refund
-    register reject relate release rent repair report represent request require reschedule research reserve reside resign retire
-    return review ride row rule run sail save schedule score seal seat see sell send serve service set settle share shelter ship
-    show sign sing sink situate smoke span speak spend sponsor star start station stay stock stop store stream stretch study
-    submit subscribe suggest supervise supply support surround swim tag take talk teach test tie title trade train transfer
-    translate travel treat tutor tweet unload upload use validate verify visit vote walk want watch weigh win withdraw work wound
-    write
+    accommodate accompany act admit adopt advise affect air allocate appear apply appoint arrange arrive assemble assign assist
+    associate attach attack attend audit author award bake base battle be bear become begin belong bill board book border born
+    borrow breed brew bridge bring broadcast build buy call capture carry cast catch cause charge cite claim climb coach come
+    command commence comment compensate compete compose comprise conduct connect conquer consider consist constitute consume
+    contact contain contract control cook correspond cost cover create cross cycle dance date deal decide dedicate defend delegate
+    deliver depart depict deposit derive describe design detail devote diagnose direct discuss dispatch display distribute dive
+    donate download drink drive earn eat edit educate elect email employ end engage enrol enroll enter entitle establish examine
+    execute exhibit exist exit explain export feature feed fight file finance find fish flow fly follow form foul found fund get
+    give go govern graduate grant grow guard handle happen harvest head hike hire hold host house hunt illustrate import include
+    inform inhabit initiate instruct insure intersect introduce invest invoice involve issue join jump keep know label land last
+    launch lead learn lease leave lend like link list listen live load locate lose love maintain major make manage manufacture
+    mark mean measure mention mentor mix monitor move name need neighbor nominate notify occupy occur offer operate order organise
+    organize originate own paint participate pay perform plan plant play portray possess post prescribe present print process
+    produce propose protect provide publish purchase put qualify race rank rate read receive recommend record recruit refer
+    reference register relate release rent repair report represent request require reschedule research reserve reside review ride
+    row rule run sail save schedule score seat see sell send serve service set share shelter ship show sign sing sink situate
+    smoke span speak spend sponsor star start station stay stock stop store stream stretch study submit subscribe suggest
+    supervise supply support surround swim tag take talk teach tie title trade train transfer translate travel treat tutor tweet
+    unload upload use visit vote walk want watch weigh win work write
 """.split()
 _FORMS = {
     "win": ("won", "winning"), "lose": ("lost", "losing"), "sing": ("sang", "sung"), "teach": ("taught",),
@@ -239,7 +235,17 @@ def _verbs() -> frozenset[str]:
 
 
 VERBS = _verbs()
-"""Verbs that only tie one thing to another. They bind nothing and are told in the explanation."""
+"""Verbs that only tie one thing to another. They bind nothing and are told in the explanation. What says a state ("cancelled",
+"failed", "approved") is not among them: it is a condition, and without a stored value for it a question is declined."""
+
+IDLE_VERBS = frozenset(
+    """exist exists existed existing hold held holding take taken took happen happened occur occurs occurred list listed record recorded show
+    shown store stored make made provide provided offer offered include included give given have has had know known see seen find found keep
+    kept represent represented report reported mention mentioned register registered describe described come came contain contained
+    live lives living work works working play plays played perform performs performed attend attended participate participated""".split()
+)
+"""After these nothing need follow: "how many concerts are held?" asks of all concerts."""
+
 
 SUPERLATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
     # adjective -> (last or whole words of a field's name, descending), in the order of preference
