@@ -222,7 +222,8 @@ class Maker:
             return Around()
         if content.passage:
             whole = clean_text(content.within)
-            return read_code_around(whole) if looks_like_code(whole) else Around()
+            within = all(block.text in whole for block in parsed.blocks)  # else it is the whole of something else
+            return read_code_around(whole) if within and looks_like_code(whole) else Around()
         if is_code(parsed):
             return read_code_around(_whole(parsed.blocks))
         headings = [block.text for block in parsed.blocks if block.kind == "heading"]

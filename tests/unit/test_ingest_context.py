@@ -341,7 +341,7 @@ def test_a_chunk_without_a_context_is_embedded_once(world: World) -> None:
 
 
 class Passages:
-    """A passage, and the whole that it was cut from."""
+    """A passage and the whole that it was cut from; beside it one that was not cut from what is said."""
 
     def entries(self) -> Iterator[Entry]:
         yield Entry("one", 1, "1", "file:///one")
@@ -353,7 +353,7 @@ class Passages:
     def read(self, entry: Entry) -> Content:
         whole = "class HydraulicPress {\n  int first() {\n    return 1;\n  }\n  int second() {\n    return oil();\n  }\n}\n"
         text = "    return oil();\n" if entry.key == "one" else "words of something else"
-        return Content(text.encode(), entry.key, "1", ready=True, passage=True, within=whole if entry.key == "one" else "")
+        return Content(text.encode(), entry.key, "1", ready=True, passage=True, within=whole)
 
 
 def test_a_context_is_searched_and_never_evidence(tmp_path: Path) -> None:
@@ -368,6 +368,7 @@ def test_a_context_is_searched_and_never_evidence(tmp_path: Path) -> None:
         assert (answer.passages[0].document_id, answer.passages[0].why) == ("documents/one", ("dense", "lexical"))
         assert answer.passages[0].text.strip() == "return oil();"
         said = json.dumps(answer.as_json()).casefold()
+        assert [passage.why for passage in answer.passages[1:]] == [("dense",)], "a passage of something else is told nothing"
         assert "hydraulicpress" not in said
         assert "second" not in said
         bodies = [record.body for _, record in router.ledger.read("eval")]
