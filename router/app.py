@@ -70,6 +70,7 @@ MAX_CONTEXT = 20
 MAX_DEADLINE_S = 600
 WANTED: tuple[str, ...] = get_args(Wanted)
 VOCABULARIES = 64
+MAX_NARROWING_CHARS = 300
 INDEXER = "service:indexer"
 MODEL_FOLDER = Path(__file__).with_name("model")
 
@@ -120,11 +121,15 @@ class Router:
         k: int = DEFAULT_K,
         route: Wanted | None = None,
         context: Sequence[str] = (),
+        strategy: str | None = None,
+        sources: Sequence[str] = (),
+        filters: Sequence[str] = (),
         now: datetime | None = None,
         deadline_s: float | None = None,
     ) -> Answer:
         """Governed passages or rows for one question. `route` says what to search, else the router chooses; `context` are earlier
-        questions, oldest first, on which this one may lean.
+        questions, oldest first, on which this one may lean. `strategy` says how documents are searched (adr/0023); `sources` and
+        `filters` (FIELD=VALUE) leave documents out, under what the policies grant and never beyond.
 
         `now` replaces the clock for policy dates: for tests, so it is taken with a token of a development issuer only, and the
         answer and the record say so.
@@ -136,6 +141,10 @@ class Router:
             asked = replace(asked, route=_parse_route(route))
         if context:
             asked = replace(asked, context=_parse_context(context))
+        if strategy is not None or sources or filters:
+            asked = replace(
+                asked, strategy=strategy, sources=_parse_texts("sources", sources), filters=_parse_texts("filters", filters)
+            )
         try:
             return ask(self.line, token, asked)
         except Refused as error:
@@ -592,6 +601,13 @@ def _parse_question(text: str, k: int, now: datetime | None, deadline_s: float) 
     if moment.tzinfo is None:
         raise UsageError("now_without_zone", "`now` has no time zone", "give an aware datetime, for example in UTC")
     return Question(text, moment.astimezone(UTC), k, deadline_s, as_of=now is not None)
+
+
+def _parse_texts(name: str, given: Sequence[str]) -> tuple[str, ...]:
+    """What each says is judged later, against what the caller may see."""
+    if isinstance(given, str) or not all(isinstance(one, str) and len(one) <= MAX_NARROWING_CHARS for one in given):
+        raise UsageError("narrowing_malformed", f"`{name}` is no list of short texts", "give a list")
+    return tuple(given)
 
 
 def _parse_route(route: str) -> Wanted:

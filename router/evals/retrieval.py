@@ -18,16 +18,21 @@ from typing import Any, Literal
 
 from router.app import Router, make_development_issuer
 from router.ask import ask
-from router.config import FILE_NAME, Settings, load_settings
+from router.config import FILE_NAME, ProviderSettings, Settings, load_settings
 from router.domain import Answer, Content, Entry, Question, RawLabels, Rejected
 from router.errors import SourceError, UsageError
 from router.ingest.workshop import Progress, SourceJob
+from router.search.strategies import parse_strategy
 from router.starter import write_starter
 
 CANDIDATES = 100
 RERANK = 50
 DEPTH = 200
 SOURCE = "documents"
+PERMIT = """
+@id("evaluated-questions") @reason("a collection's questions may go to the provider that is evaluated") @owner("evaluation")
+permit (principal, action == Pointsman::Action::"disclose", resource) when { context.purpose == "search" && context.class <= 1 };
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,13 @@ class Options:
     legs: Literal["both", "dense", "lexical"] = "both"
     rerank: Literal["local", "none"] = "local"
     queries: int | None = None
+    strategy: str = "simple"
 
 
-def parse_options(contexts: str, fusion: str, legs: str, rerank: str, queries: int | None) -> Options:
+def parse_options(
+    contexts: str, fusion: str, legs: str, rerank: str, queries: int | None, strategy: str = "simple", *, model: bool = False
+) -> Options:
+    parse_strategy(strategy, model=model)
     for name, value, known in (
         ("contexts", contexts, ("none", "structure")),
         ("fusion", fusion, ("zsum", "rrf", "weighted")),
@@ -58,7 +67,7 @@ def parse_options(contexts: str, fusion: str, legs: str, rerank: str, queries: i
     ):
         if value not in known:
             raise UsageError("option_unknown", f"`{value}` is not a value of --{name}", f"one of {', '.join(known)}")
-    return Options(contexts, fusion, legs, rerank, queries)  # type: ignore[arg-type]
+    return Options(contexts, fusion, legs, rerank, queries, strategy)  # type: ignore[arg-type]
 
 
 def load_collection(folder: Path) -> Collection:
@@ -133,23 +142,31 @@ class _Passages:
         return Content(data, entry.key, "1", title=title, ready=True, passage=True, within=whole)
 
 
-def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress], None] | None = None) -> dict[str, Any]:
+def run_retrieval(
+    folder: Path,
+    options: Options,
+    progress: Callable[[Progress], None] | None = None,
+    providers: ProviderSettings | None = None,
+) -> dict[str, Any]:
     """Index the collection in a throw-away folder and ask its judged queries; the figures as they are printed."""
     collection = load_collection(folder)
     queries = collection.queries[: options.queries]
     if not queries or not collection.documents:
         raise UsageError("collection_empty", f"`{folder}` has no judged query or no document", "check qrels.tsv")
-    with tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place, _throw_away(Path(place) / "eval", options) as router:
-        report, seconds = _index(router, collection, options, progress)
-        answers, total_us = _ask_all(router, queries)
+    with (
+        tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place,
+        open_throw_away(Path(place) / "eval", options, providers) as router,
+    ):
+        report, seconds = index_collection(router, collection, options, progress)
+        answers, total_us = ask_all(router, queries, options.strategy)
         model_id = router.embedder.card.id
-    ranked = {number: _documents(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
+    ranked = {number: documents_of(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
     return {
         "documents": len(collection.documents),
         "chunks": report,
         "queries": len(queries),
-        **_scores(ranked, collection.judged),
-        "ms": {"p50": _percentile(total_us, 50), "p95": _percentile(total_us, 95)},
+        **score_rankings(ranked, collection.judged),
+        "ms": {"p50": percentile(total_us, 50), "p95": percentile(total_us, 95)},
         "stages_ms": _stages(answers),
         "index_chunks_per_s": round(report / seconds, 1),
         "settings": {
@@ -158,6 +175,7 @@ def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress],
             "fusion": options.fusion,
             "legs": options.legs,
             "rerank": options.rerank,
+            "strategy": options.strategy,
             "candidates": CANDIDATES,
             "rerank_depth": RERANK,
             "embedder": model_id,
@@ -165,7 +183,8 @@ def run_retrieval(folder: Path, options: Options, progress: Callable[[Progress],
     }
 
 
-def _throw_away(folder: Path, options: Options) -> Router:
+def open_throw_away(folder: Path, options: Options, providers: ProviderSettings | None = None) -> Router:
+    """`providers` are the operator's: with them goes a permit to send them questions about searches, for the collection's own folder."""
     write_starter(folder, tenant="eval", group="readers", sensitivity="internal")
     settings = load_settings(folder / FILE_NAME)
     make_development_issuer(settings)
@@ -176,13 +195,19 @@ def _throw_away(folder: Path, options: Options) -> Router:
             "fusion": options.fusion,
             "legs": options.legs,
             "rerank_by": options.rerank,
+            "strategy": "simple",
+            "relevance": "off",
+            "narrowing": "off",
         }
     )
     changed: Settings = settings.model_copy(update={"search": search})
+    if providers is not None:
+        (settings.policy_folder / "disclosure.cedar").write_text(PERMIT, encoding="utf-8")
+        changed = changed.model_copy(update={"providers": providers})
     return Router(changed)
 
 
-def _index(
+def index_collection(
     router: Router, collection: Collection, options: Options, progress: Callable[[Progress], None] | None
 ) -> tuple[int, float]:
     source = router.policies.current().sources[SOURCE]
@@ -201,7 +226,7 @@ def _index(
     return report.chunks, time.perf_counter() - began
 
 
-def _ask_all(router: Router, queries: Sequence[tuple[str, str]]) -> tuple[list[Answer], list[int]]:
+def ask_all(router: Router, queries: Sequence[tuple[str, str]], strategy: str) -> tuple[list[Answer], list[int]]:
     """k is bounded at the doors only; the list after rerank is scored whole."""
     token = router.mint("ada", minutes=600)
     now = datetime.now(UTC)
@@ -209,18 +234,18 @@ def _ask_all(router: Router, queries: Sequence[tuple[str, str]]) -> tuple[list[A
     answers, total_us = [], []
     for _, text in queries:
         began = time.perf_counter_ns()
-        answers.append(ask(router.line, token, Question(text, now, DEPTH, 60.0, route="documents")))
+        answers.append(ask(router.line, token, Question(text, now, DEPTH, 60.0, route="documents", strategy=strategy)))
         total_us.append((time.perf_counter_ns() - began) // 1000)
     return answers, total_us
 
 
-def _documents(collection: Collection, answer: Answer) -> list[str]:
+def documents_of(collection: Collection, answer: Answer) -> list[str]:
     """Document ids by their best chunk."""
     keys = dict.fromkeys(passage.document_id.split("/", 1)[1] for passage in answer.passages)
     return [str(collection.documents[int(key)]["_id"]) for key in keys]
 
 
-def _scores(ranked: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def score_rankings(ranked: Mapping[str, Sequence[str]], judged: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     figures = {
         "ndcg_at_10": [ndcg(documents, judged[number], 10) for number, documents in ranked.items()],
         "recall_at_20": [recall(documents, judged[number], 20) for number, documents in ranked.items()],
@@ -244,7 +269,7 @@ def reciprocal_rank(ranked: Sequence[str], judged: Mapping[str, float], depth: i
     return next((1 / at for at, document in enumerate(ranked[:depth], 1) if document in judged), 0.0)
 
 
-def _percentile(values_us: Sequence[int], share: int) -> float:
+def percentile(values_us: Sequence[int], share: int) -> float:
     ordered = sorted(values_us)
     return round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)] / 1000, 2)
 
@@ -255,4 +280,4 @@ def _stages(answers: Sequence[Answer]) -> dict[str, float]:
     for answer in answers:
         for stage in answer.stages:
             by_name.setdefault(stage.name, []).append(stage.us)
-    return {name: _percentile(values, 50) for name, values in by_name.items()}
+    return {name: percentile(values, 50) for name, values in by_name.items()}

@@ -165,6 +165,12 @@ def ask(
     k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
     route: Annotated[str | None, typer.Option(help="Search only this: documents, sql (tables) or both.")] = None,
     context: Annotated[list[str] | None, typer.Option(help="An earlier question, oldest first; may be repeated.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="How documents are searched: simple, decomposed, feedback, ...")] = None,
+    source: Annotated[list[str] | None, typer.Option(metavar="S", help="Only this source; may be repeated.")] = None,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Only documents labelled so, under the policies; may be repeated."),
+    ] = None,
     now: Annotated[str | None, typer.Option(help="Ask as of this date (YYYY-MM-DD).")] = None,
     json: Json = False,
     config: Config = None,
@@ -172,7 +178,20 @@ def ask(
     """Ask a question as somebody. Example: pointsman ask "what does ERR-4012 mean" --as ada"""
     from router.doors.cli.asking import run_ask
 
-    run_ask(question, person=person, token=token, people=people, k=k, route=route, context=context or (), now=now, **_options(ctx, json, config))
+    run_ask(
+        question,
+        person=person,
+        token=token,
+        people=people,
+        k=k,
+        route=route,
+        context=context or (),
+        strategy=strategy,
+        sources=source or (),
+        filters=filter or (),
+        now=now,
+        **_options(ctx, json, config),
+    )
 
 
 @app.command()
@@ -277,6 +296,10 @@ def eval_retrieval(
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
     rerank: Annotated[str, typer.Option(help="local or none.")] = "local",
+    strategy: Annotated[str, typer.Option(help="How the collection is searched, see `eval strategies`.")] = "simple",
+    transform: Annotated[
+        str | None, typer.Option(help="A strategy that changes the question's words: acronyms, hyde, ...")
+    ] = None,
     queries: Annotated[int | None, typer.Option(min=1, help="Only the first N queries.")] = None,
     json: Json = False,
     config: Config = None,
@@ -290,9 +313,28 @@ def eval_retrieval(
         fusion=fusion,
         legs=legs,
         rerank=rerank,
+        strategy=strategy,
+        transform=transform,
         queries=queries,
-        as_json=_options(ctx, json, config)["as_json"],
+        **_options(ctx, json, config),
     )
+
+
+@eval_app.command("strategies")
+def eval_strategies(
+    ctx: typer.Context,
+    collection: Annotated[Path, typer.Argument(metavar="DIR", help="BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv.")],
+    strategy: Annotated[
+        list[str] | None, typer.Option(metavar="S", help="Only this one beside `simple`; may be repeated.")
+    ] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="Only the first N queries.")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Strategies over a collection: quality beside time, searches and model calls. Example: pointsman eval strategies my-collection"""
+    from router.doors.cli.evaluate import run_strategies
+
+    run_strategies(collection, names=strategy or [], queries=queries, **_options(ctx, json, config))
 
 
 @eval_app.command("routing")

@@ -67,13 +67,26 @@ def run_ask(
     k: int,
     route: str | None,
     context: Sequence[str],
+    strategy: str | None,
+    sources: Sequence[str],
+    filters: Sequence[str],
     now: str | None,
     as_json: bool,
     config: Path | None,
 ) -> None:
     with Router.open(config) as router:
         bearer = read_token(router, person, token, people)
-        answer = router.ask(question, token=bearer, k=k, route=cast(Wanted | None, route), context=context, now=parse_now(now))
+        answer = router.ask(
+            question,
+            token=bearer,
+            k=k,
+            route=cast(Wanted | None, route),
+            context=context,
+            strategy=strategy,
+            sources=sources,
+            filters=filters,
+            now=parse_now(now),
+        )
     if as_json:
         print_json(answer.as_json())
     else:

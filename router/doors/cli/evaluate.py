@@ -1,4 +1,4 @@
-"""`eval retrieval`, `eval routing`, `eval sql`, `eval text-to-sql` and `eval access`."""
+"""`eval retrieval`, `eval strategies`, `eval routing`, `eval sql`, `eval text-to-sql` and `eval access`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from router.app import Router
+from router.config import ProviderSettings
 from router.doors.cli.index import progress_bar
 from router.doors.cli.output import console, print_json, print_table, say
 from router.errors import CHECK_FAILED, SourceError, UsageError
@@ -17,12 +18,71 @@ from router.evals import access, retrieval
 
 
 def run_retrieval(
-    collection: Path, *, contexts: str, fusion: str, legs: str, rerank: str, queries: int | None, as_json: bool
+    collection: Path,
+    *,
+    contexts: str,
+    fusion: str,
+    legs: str,
+    rerank: str,
+    strategy: str,
+    transform: str | None,
+    queries: int | None,
+    as_json: bool,
+    config: Path | None,
 ) -> None:
-    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries)
+    providers = _providers(config)
+    chosen = _chosen(strategy, transform)
+    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries, chosen, model=providers is not None)
     with progress_bar() as progress:
-        report = retrieval.run_retrieval(collection, options, progress)
+        report = retrieval.run_retrieval(collection, options, progress, providers)
     _print(report, as_json=as_json)
+
+
+def run_strategies(collection: Path, *, names: list[str], queries: int | None, as_json: bool, config: Path | None) -> None:
+    from router.evals import strategies
+
+    with progress_bar() as progress:
+        report = strategies.run_strategies(
+            collection, names=names, queries=queries, providers=_providers(config), progress=progress
+        )
+    if as_json:
+        print_json(report)
+        return
+    figures = ("ndcg_at_10", "recall_at_20", "recall_at_100", "mrr_at_10")
+    for name, one in report["classes"].items():
+        rows = [
+            [arm["strategy"], *(arm[figure] for figure in figures), arm["ms"]["p50"], arm["searches"], arm["model_calls"]]
+            for arm in one["arms"]
+        ]
+        print_table(
+            ("strategy", *figures, "ms p50", "searches", "model calls"), rows, title=f"{name}: {one['queries']} questions"
+        )
+    if report["not_run"]:
+        say(f"not run: {', '.join(report['not_run'])} (they ask a model: give --config with a provider)")
+
+
+def _chosen(strategy: str, transform: str | None) -> str:
+    """A transform is a strategy of its own; with another one beside it there would be two."""
+    from router.search.strategies import STRATEGIES
+
+    if transform is None:
+        return strategy
+    known = [name for name, one in STRATEGIES.items() if one.transform]
+    if transform not in known or strategy != "simple":
+        raise UsageError(
+            "option_unknown", f"`{transform}` is not a value of --transform here", f"one of {', '.join(known)}, alone"
+        )
+    return transform
+
+
+def _providers(config: Path | None) -> ProviderSettings | None:
+    """Hosted models are evaluated only where a configuration is named on the command line."""
+    if config is None:
+        return None
+    from router.config import load_settings
+
+    providers = load_settings(config).providers
+    return providers if providers.claude is not None else None
 
 
 def run_routing(
