@@ -1,0 +1,304 @@
+"""Groups, orders and extremes.
+
+INVARIANT: the first rows are never taken without an order (tests/sql/planner/test_plan_refusals.py::test_refusal).
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from router.sql.form import Aggregate, Grain
+from router.sql.planner.draft import Ask, Group, Slot, Sort
+from router.sql.planner.measures import Measures
+from router.sql.planner.segment import Piece
+from router.sql.planner.words import SUPERLATIVES
+
+MOST_ROWS = 10_000
+
+
+class Ranks(Measures):
+    """See the module."""
+
+    def on_each(self, piece: Piece, _: str) -> None:
+        self.settle()
+        self.draft.each = True
+        self.skip("distinct")
+        if self.kind() == "of" and self.kind(1) == "name":
+            self.take()
+        if self.kind() == "grain":
+            grain = self.take()
+            slot = None
+            if self.kind() == "of" and self.kind(1) == "name":
+                self.take()
+                _, slot = self.noun(self.take())
+            slot, self.when = slot or self.when, None
+            self.draft.groups.append(Group(slot=slot, grain=cast(Grain, grain.literal), words=grain.words))
+            self.mode = "where"
+            return
+        if self.kind() != "name":
+            if not self.draft.shows:
+                raise self.stop("planner_unused", piece.words, f"`{piece.words}` groups by nothing that is known")
+            return
+        while self.kind() == "name":
+            name = self.take()
+            dataset, slot = self.noun(name)
+            self.draft.groups.append(Group(slot=slot, dataset=dataset if slot is None else None, words=name.words))
+            if slot is None and self.untied:
+                self.tie_recent(dataset)
+            if (
+                self.kind() == "and"
+                and self.kind(1) == "name"
+                and not self.condition_follows(2)
+                and self.as_dataset(cast(Piece, self.peek(1))) is None
+                and self.draft.asks
+            ):
+                self.take()
+            else:
+                break
+        if self.draft.asks or self.draft.shows:
+            self.mode = "where"
+
+    def on_grain(self, piece: Piece, _: str) -> None:
+        """ "monthly" beside a measure; "month" alone says nothing."""
+        if not (piece.words.lower().endswith("ly") and (self.draft.asks or self.kind().startswith(("agg", "count", "name")))):
+            raise self.stop("planner_unknown", piece.words, f"`{piece.words}` has no meaning here")
+        self.draft.each = True
+        slot, self.when = self.when, None
+        self.draft.groups.append(Group(slot=slot, grain=cast(Grain, piece.literal), words=piece.words))
+
+    def on_order(self, _piece: Piece, arg: str) -> None:
+        self.settle()
+        self.mode = "order"
+        self.order_list("desc" if arg == "desc" else "")
+
+    def order_list(self, direction: str) -> None:
+        """What follows "ordered by": fields and measures, each with its direction."""
+        while True:
+            self.skip("his", "of")
+            if self.kind() in ("asc", "desc"):
+                direction = self.take().kind
+                self.skip("of", "by", "his")
+            if self.kind().startswith("sup:"):
+                direction = self.take().kind[4:]
+            before = len(self.draft.sorts)
+            if self.kind() == "count" or self.kind().startswith("agg:"):
+                self.step(self.take())
+                while self.aggs:
+                    self.step(self.take())
+            elif self.kind() == "name":
+                name = self.take()
+                if name.meaning is not None and name.meaning.metrics:
+                    self.draft.sorts.append(
+                        Sort(ask=Ask("count", metric=name.meaning.metrics[0], words=name.words), words=name.words)
+                    )
+                else:
+                    self.draft.sorts.append(self.sort_of(name))
+            if len(self.draft.sorts) == before:
+                raise self.stop("planner_order", "ordered", "what the order is by is not known")
+            if self.kind() in ("asc", "desc", "agesdesc", "agesasc", "alpha"):
+                self.draft.sorts[-1].descending = self.take().kind in ("desc", "agesdesc")
+            else:
+                self.draft.sorts[-1].descending = direction == "desc"
+                if direction and self.kind() == "top" and self.kind(1) != "number":
+                    self.take()
+            if self.kind() in ("and", "comma") and self.kind(1) in ("name", "count") and not self.condition_follows(2):
+                self.take()
+                continue
+            break
+        self.mode = "where"
+
+    def sort_of(self, name: Piece) -> Sort:
+        _dataset, slot = self.noun(name)
+        if slot is None:
+            raise self.stop("planner_order", name.words, f"`{name.words}` is not a field to order by")
+        if self.kind() == "of" and self.kind(1) == "name":
+            owner = self.as_dataset(cast(Piece, self.peek(1)))
+            if owner is not None and self.has_field(slot.meaning, owner):
+                self.at += 1
+                self.mention(owner, self.take())
+                slot.tie = owner
+        return Sort(slot=slot, words=slot.words)
+
+    def on_asc(self, piece: Piece, _: str) -> None:
+        kind = piece.kind
+        if kind in ("asc", "desc") and self.kind() in ("of", "by"):
+            self.take()
+            self.mode = "order"
+            return self.order_list(kind)
+        if kind in ("agesdesc", "agesasc"):
+            wanted = SUPERLATIVES["oldest" if kind == "agesdesc" else "youngest"]
+            slot = Slot(piece.words, None, piece.at, near=self.last_ds, wanted=wanted)
+            self.draft.sorts.append(Sort(slot=slot, words=piece.words, descending=False))
+            return None
+        if not self.draft.shows or (kind == "desc" and not self.draft.shows):
+            raise self.stop("planner_order", piece.words, f"what is ordered `{piece.words}` is not said")
+        if kind != "alpha" and len(self.draft.shows) > 1:
+            raise self.stop("planner_order", piece.words, f"what is ordered `{piece.words}` is not said")
+        self.draft.sorts.append(Sort(first_shown=True, descending=kind == "desc", words=piece.words))
+        return None
+
+    on_desc = on_asc
+
+    on_alpha = on_asc
+
+    on_agesdesc = on_asc
+
+    on_agesasc = on_asc
+
+    def rank(self, sort: Sort) -> None:
+        """One extreme: order and cut."""
+        self.pending = None
+        if self.draft.sorts:
+            raise self.stop("planner_two_orders", sort.words, "there are two orders")
+        self.draft.sorts.append(sort)
+        self.draft.limit = self.top or self.draft.limit or 1
+        self.top = None
+        if self.mode != "select":
+            self.mode = "where"
+
+    def on_top(self, piece: Piece, _: str) -> None:
+        if piece.kind == "bottom" or self.kind() != "number":
+            raise self.stop("planner_top", piece.words, f"what `{piece.words}` means here is not certain")
+        number = self.take().number
+        if not isinstance(number, int) or not 0 < number <= MOST_ROWS:
+            raise self.stop("planner_top", piece.words, "the number of rows is out of range")
+        self.top = number
+        if self.kind().startswith("sup:") or self.kind() in ("superlative", "common:desc", "common:asc"):
+            return
+        if self.kind() == "name" and (
+            self.as_dataset(cast(Piece, self.peek())) or (self.mode == "select" and not self.draft.shows)
+        ):
+            self.draft.limit, self.top = number, None
+            return
+        if self.kind() == "name":
+            _, slot = self.noun(self.take())
+            self.rank(Sort(slot=slot, descending=True, superlative=True, words=piece.words))
+            return
+        raise self.stop("planner_top", piece.words, f"what `{piece.words}` means here is not certain")
+
+    on_bottom = on_top
+
+    def on_sup(self, piece: Piece, arg: str) -> None:
+        descending = arg == "desc"
+        if self.kind() == "number" and piece.words.lower() in ("top", "most", "least"):
+            if piece.words.lower() == "top":
+                return self.on_top(piece, "")
+            raise self.stop("planner_top", piece.words, f"what `{piece.words}` means here is not certain")
+        if self.kind() == "number":
+            self.top = int(self.take().number or 1)
+        distinct = self.kind() == "distinct"
+        if distinct:
+            self.take()
+        if piece.words.lower().endswith("most"):
+            self.skip("of")
+        if self.kind() == "count":
+            self.take()
+            self.skip("of")
+            self.described()
+            name = self.peek()
+            if name is None or name.kind != "name":
+                raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
+            return self.most(self.take(), descending, piece)
+        if self.kind().startswith("agg:") and self.kind(1) == "name":
+            agg = cast(Aggregate, self.take().kind.partition(":")[2])
+            name = self.take()
+            _, slot = self.noun(name)
+            if slot is None:
+                return self.most(name, descending, piece)
+            slot.numeric = agg in ("avg", "sum", "median")
+            return self.rank(
+                Sort(
+                    ask=Ask(agg, slot=slot, words=f"{agg} {slot.words}"),
+                    descending=descending,
+                    superlative=True,
+                    words=f"{piece.words} {slot.words}",
+                )
+            )
+        self.described()
+        name = self.peek()
+        if name is None or name.kind != "name":
+            raise self.stop("planner_unused", piece.words, f"`{piece.words}` belongs to nothing that is known")
+        self.take()
+        if name.meaning is not None and name.meaning.metrics:
+            ask = Ask("count", metric=name.meaning.metrics[0], words=name.words)
+            return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=f"{piece.words} {name.words}"))
+        dataset, slot = self.noun(name)
+        if slot is None:
+            plain = piece.words.lower().removeprefix("the ") in ("most", "fewest", "least")
+            if (self.mode == "where" or (self.draft.shows and plain)) and piece.words.lower() in (
+                "most",
+                "the most",
+                "fewest",
+                "least",
+                "the fewest",
+                "the least",
+                "highest",
+                "largest",
+                "greatest",
+            ):
+                return self.most_of(dataset, descending, f"{piece.words} {name.words}", name.at)
+            raise self.stop("planner_no_field", f"{piece.words} {name.words}", f"`{piece.words}` of what is not said")
+        words = f"{piece.words} {slot.words}"
+        slot.numeric = piece.words.lower() in ("most", "the most", "fewest", "least", "the least")
+        if self.mode == "select" and not self.draft.shows and not self.draft.head and self.top is None:
+            self.draft.asks.append(Ask("max" if descending else "min", slot=slot, words=words))
+            self.draft.penalty = max(self.draft.penalty, 0.05)
+            self.agg_done = True
+            self.untied = [slot]
+            return None
+        if self.mode == "select" and self.draft.asks and not self.draft.shows and self.top is None:
+            self.draft.asks.append(Ask("max" if descending else "min", slot=slot, words=words))
+            self.untied = [*self.untied, slot]
+            return None
+        self.rank(Sort(slot=slot, descending=descending, superlative=True, words=words))
+        if self.mode == "select":
+            self.untied = [*self.untied, slot]
+        return None
+
+    def most(self, name: Piece, descending: bool, piece: Piece) -> None:
+        dataset, slot = self.noun(name)
+        words = f"{piece.words} {name.words}"
+        if slot is not None:
+            ask = Ask("count_distinct", slot=slot, words=words)
+            self.draft.penalty += 0.15
+            return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=words))
+        self.most_of(dataset, descending, words, name.at)
+        return None
+
+    def most_of(self, dataset: str, descending: bool, words: str, _at: int) -> None:
+        self.mode = "where"
+        self.rank(Sort(ask=Ask("count", dataset=dataset, words=words), descending=descending, superlative=True, words=words))
+
+    def on_common(self, piece: Piece, arg: str) -> None:
+        if piece.words.lower() in ("most popular", "least popular"):
+            raise self.stop("planner_no_field", piece.words, f"`{piece.words}` by which field is not said")
+        if self.kind() == "number":
+            self.top = int(self.take().number or 1)
+        if self.kind() != "name" and len(self.draft.shows) == 1 and not self.draft.asks:
+            return self.rank(Sort(common=True, descending=arg == "desc", superlative=True, words=piece.words))
+        if self.kind() != "name":
+            raise self.stop("planner_unused", piece.words, f"`{piece.words}` belongs to nothing that is known")
+        _dataset, slot = self.noun(self.take())
+        if slot is None:
+            raise self.stop("planner_no_field", piece.words, f"`{piece.words}` by which field is not said")
+        self.show(slot)
+        self.rank(Sort(common=True, descending=arg == "desc", superlative=True, words=piece.words))
+        return None
+
+    def on_superlative(self, piece: Piece, _: str) -> None:
+        wanted = SUPERLATIVES[piece.literal]
+        if self.kind() == "number":
+            self.top = int(self.take().number or 1)
+        slot = Slot(piece.words, None, piece.at, near=self.last_ds, wanted=wanted)
+        name = self.peek()
+        if name is not None and name.kind == "name":
+            dataset = self.as_dataset(name)
+            if dataset is not None:
+                slot.near = slot.tie = dataset
+            elif self.has_wanted(name, wanted) or (name.meaning is not None and name.meaning.fields and self.mode != "select"):
+                self.take()
+                _, real = self.noun(name)
+                assert real is not None
+                return self.rank(Sort(slot=real, descending=wanted[0][1], superlative=True, words=f"{piece.words} {name.words}"))
+        self.rank(Sort(slot=slot, superlative=True, words=piece.words))
+        return None
