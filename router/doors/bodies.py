@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.app import DEFAULT_K, MAX_DEADLINE_S, MAX_K
+from router.app import DEFAULT_K, MAX_CONTEXT, MAX_DEADLINE_S, MAX_K
 from router.ask import MAX_QUESTION_CHARS
 from router.domain import Outcome, Wanted
+
+Earlier = Annotated[str, Field(max_length=MAX_QUESTION_CHARS)]
 
 
 class Asked(BaseModel):
@@ -21,6 +23,9 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: str = Field(min_length=1, max_length=MAX_QUESTION_CHARS, description="The question, in the caller's words.")
+    context: list[Earlier] = Field(
+        default=[], max_length=MAX_CONTEXT, description="Earlier questions, oldest first, on which this one may lean."
+    )
     deadline_ms: int | None = Field(
         default=None,
         strict=True,
@@ -141,6 +146,8 @@ class AnswerBody(BaseModel):
     degraded: list[DegradedBody]
     policy_version: str
     filters: list[ReceiptBody]
+    notes: list[str] = Field(description="What a reader of the evidence should know.")
+    nearest: list[str] = Field(description="Headings of what stands nearest, where nothing answers.")
 
 
 class SourceBody(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 import shutil
@@ -217,6 +218,8 @@ MISTAKES = [
     ({"question": " \t\n"}, "question_empty"),
     ({"question": "q" * 10_001}, "body_invalid"),
     ({"question": 5}, "body_invalid"),
+    ({"question": "q", "context": "earlier"}, "body_invalid"),
+    ({"question": "q", "context": ["q"] * 21}, "body_invalid"),
     ({"question": ["q"]}, "body_invalid"),
     ({}, "body_invalid"),
 ]
@@ -299,10 +302,17 @@ def test_places_that_are_not_there(served, router):
         assert (reply.status, reply.code) == (status, code), path
 
 
+def test_a_body_has_the_names_of_the_line():
+    """What a body can say goes to `Router.ask` under its own name, so that the door needs no list of its own."""
+    taken = set(inspect.signature(Router.ask).parameters) - {"self", "token", "now"}
+    assert {*AskBody.model_fields} - {"deadline_ms"} == taken - {"deadline_s"}
+    options = AskBody(question="and in the North?", k=3, route="sql", context=["how many claims"]).options(1.0)
+    assert options == {"k": 3, "route": "sql", "context": ["how many claims"], "deadline_s": 1.0}
+
+
 def test_a_deadline_can_be_shortened_and_not_lengthened(served, router):
-    assert AskBody(question="q", deadline_ms=500, k=3, route="sql").options(10.0) == {"k": 3, "route": "sql", "deadline_s": 0.5}
-    assert AskBody(question="q", deadline_ms=60_000).options(10.0) == {"k": 5, "deadline_s": 10.0}
-    assert AskBody(question="q").options(10.0) == {"k": 5, "deadline_s": 10.0}
+    for given_ms, deadline_s in ((500, 0.5), (60_000, 10.0), (None, 10.0)):
+        assert AskBody(question="q", deadline_ms=given_ms).options(10.0)["deadline_s"] == deadline_s
     reply = served.ask(token_of(router, "ada"), deadline_ms=1)
     if reply.status == 200:
         assert reply.body["degraded"]
