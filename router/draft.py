@@ -6,18 +6,21 @@ INVARIANT: a draft of the planner below its threshold is shown as a reading, nev
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
 from router.domain import Clarify
 from router.errors import Refused
+from router.search.decomposed import clauses, points_back
 from router.sql.compile import lower_form
 from router.sql.form import Form
 from router.sql.planner import CURATED, DERIVED, Abstention, plan_question
 from router.sql.reading import read_form
 from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary
+
+MOST_PARTS = 3
 
 Similarity = Callable[[str, tuple[str, ...]], list[float]]
 
@@ -32,8 +35,20 @@ class Draft:
     reads: tuple[str, ...]
 
 
-def draft(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity) -> Draft | Clarify:
-    """Never raises for what a question says: what cannot be drafted is asked back."""
+def draft(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity) -> tuple[Draft, ...] | Clarify:
+    """Never raises for what a question says: what cannot be drafted is asked back.
+
+    Of several questions in one, those are drafted that can be, each for itself; one that leans on another is not."""
+    whole = _draft_one(text, vocabulary, today, similarity)
+    if isinstance(whole, Draft):
+        return (whole,)
+    parts = clauses(text)[:MOST_PARTS]
+    alone = [part for at, part in enumerate(parts) if at == 0 or not points_back(part)] if len(parts) > 1 else []
+    drafts = ((part, _draft_one(part, vocabulary, today, similarity)) for part in alone)
+    return tuple(replace(one, reading=f"Of `{part}`: {one.reading}") for part, one in drafts if isinstance(one, Draft)) or whole
+
+
+def _draft_one(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity) -> Draft | Clarify:
     matched = match_tools(text, vocabulary.tools, today, similarity)
     if matched is not None:
         return _compiled("tool", matched.form, vocabulary)

@@ -16,10 +16,14 @@ from router import route
 from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError
+from router.lexicon import identifiers
 from router.line import Asking
 from router.routing.follow_up import KindOf, leans, resolve
-from router.routing.gates import CLOSED, Gate, Probe, gate_text
+from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, gate_text
+from router.routing.heads import score
+from router.routing.language import is_foreign
 
+FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
 
@@ -29,8 +33,7 @@ def gather(asking: Asking) -> None:
     if asking.question.context:
         whole = asking.watch.stage("context", lambda: _resolve(asking))
         if whole is None:
-            asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it leans on an earlier question",))
-            asking.found.clarify = Clarify(NOT_WHOLE, ())
+            _gather_leaning(asking)
             return
         if whole != asking.question.text:
             asking.watch.note(note=f"read as: {whole}")
@@ -38,7 +41,36 @@ def gather(asking: Asking) -> None:
     _gather(asking)
 
 
+def _gather_leaning(asking: Asking) -> None:
+    """Prose may be searched with the words of both questions, since passages show what they are about; rows may not, since a
+    guess would be answered as if it had been asked."""
+    asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it leans on an earlier question",))
+    if asking.question.route != "sql":
+        text = f"{asking.question.context[-1]} {asking.question.text}"
+        both = replace(asking, question=replace(asking.question, text=text))
+        embedded = embed_question(both)
+        candidates, failure = _find(both, embedded)
+        if failure is not None:
+            raise failure
+        if candidates is not None and _gate_prose(both, candidates).is_open and _is_prose(both, embedded):
+            reason = "it leans on an earlier question: both were searched for together"
+            asking.found.route = Route("documents", {}, 0.0, abstained=True, reasons=(reason,))
+            rank_candidates(both, candidates)
+            return
+        _forget_search(asking)
+    asking.found.clarify = Clarify(NOT_WHOLE, ())
+
+
+def _is_prose(asking: Asking, embedded: Embedded | None) -> bool:
+    if embedded is None or asking.question.route is not None:
+        return True
+    likely = score(asking.line.heads(), asking.question.text, embedded.vector)
+    return likely.text >= likely.rows
+
+
 def _gather(asking: Asking) -> None:
+    if is_foreign(asking.question.text):
+        asking.found.degraded.append(Degraded("language", FOREIGN))
     wanted = asking.question.route
     if wanted is not None:
         asking.found.route = asking.watch.stage("route", lambda: route.chosen(wanted))
@@ -103,7 +135,7 @@ def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | 
     line, question = asking.line, asking.question
     vector = embedded.vector if embedded is not None else None
     rows = _gate_rows(asking, embedded)
-    prose = _gate_prose(candidates)
+    prose = _gate_prose(asking, candidates)
     options = _options(asking) if not rows.is_open and not prose.is_open else ()
     asking.found.route, back = asking.watch.stage(
         "route",
@@ -126,14 +158,20 @@ def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
         return CLOSED
 
 
-def _gate_prose(candidates: Candidates | None) -> Gate:
-    """From the first search: the best of its candidates in either leg, and what the question could reach at most."""
+def _gate_prose(asking: Asking, candidates: Candidates | None) -> Gate:
+    """From the first search: the best of its candidates in either leg, and what the question could reach at most. Where wording
+    says nothing, because there is none or none that is understood, documents are searched."""
     if candidates is None:
         return CLOSED
     found = candidates.done.found
     bm25 = max((one.bm25 for one in found.candidates), default=0.0)
     cosine = max((one.cosine for one in found.candidates), default=0.0)
-    return gate_text(Probe(bm25, found.possible, found.admitted, cosine))
+    text = asking.question.text
+    named = bare_identifiers(text, identifiers(text)) if bm25 > 0 else ()
+    exact = [f"`{name}` is looked for by name" for name in named]
+    if is_foreign(text):
+        exact.append("the question does not look English")
+    return gate_text(Probe(bm25, found.possible, found.admitted, cosine), exact)
 
 
 def _options(asking: Asking) -> tuple[str, ...]:

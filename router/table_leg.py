@@ -8,6 +8,7 @@ INVARIANT: a model is shown granted things only, through `egress`, and nothing t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +26,9 @@ from router.routing.gates import Gate, NamedThings, build_named, exact_hits, gat
 from router.sql.draft import Undrafted, draft_by_model
 from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary, build_vocabulary, vocabulary_key
+
+MISSING_S = 5.0
+"""How long a vocabulary that misses stored values is used before it is built again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +120,25 @@ def query_tables(asking: Asking, embedded: Embedded | None) -> None:
     vocabulary = watch.stage("vocabulary", lambda: _vocabulary(asking))
     similar = partial(_similar, asking, embedded)
     drafted = watch.stage("draft", lambda: draft(question.text, vocabulary, question.now.date(), similar))
-    watch.note(note="asked back" if isinstance(drafted, Clarify) else drafted.origin)
+    watch.note(note="asked back" if isinstance(drafted, Clarify) else drafted[0].origin)
     if isinstance(drafted, Clarify):
         drafted = _by_model(running, vocabulary) or drafted
     if isinstance(drafted, Clarify):
         found.clarify = drafted
         return
     _receive(asking, drafted)
-    table = running.ran.get(drafted.sql) or watch.stage("rows", partial(running.run, drafted.sql))
-    watch.note(count_out=len(table.rows))
-    found.tables = (replace(table, origin=drafted.origin, reading=drafted.reading),)
+    for one in drafted:
+        table = running.ran.get(one.sql) or watch.stage("rows", partial(running.run, one.sql))
+        watch.note(count_out=len(table.rows))
+        found.tables += (replace(table, origin=one.origin, reading=one.reading),)
 
 
-def _receive(asking: Asking, drafted: Draft) -> None:
+def _receive(asking: Asking, drafted: tuple[Draft, ...]) -> None:
     """Which datasets are read, under which filters, by whose word."""
     found = asking.found
-    read = [grant for grant in asking.grants.query if grant.name in drafted.reads]
-    found.reads = drafted.reads
+    reads = {name for one in drafted for name in one.reads}
+    read = [grant for grant in asking.grants.query if grant.name in reads]
+    found.reads = tuple(sorted(reads))
     found.policies |= {policy for grant in read for policy in grant.policies}
     key, tenant = asking.line.key, asking.principal.tenant
     found.filters += tuple(
@@ -146,7 +152,7 @@ def _vocabulary_key(asking: Asking) -> Hashable:
 
 
 def _vocabulary(asking: Asking) -> Vocabulary:
-    """Kept per policy version, grant and snapshot; one that misses values is used once."""
+    """Kept per policy version, grant and snapshot; one that misses values is soon built again."""
     line, policies, found = asking.line, asking.policies, asking.found
     catalog = policies.catalog
     assert catalog is not None
@@ -163,7 +169,8 @@ def _vocabulary(asking: Asking) -> Vocabulary:
 
     built: Vocabulary = line.vocabularies.get(key, build)
     if built.missing:
-        line.vocabularies.drop(key)
+        if time.monotonic() - built.built_s > MISSING_S:  # not at once: on a busy machine each question would build it anew
+            line.vocabularies.drop(key)
         found.degraded.append(Degraded("vocabulary", f"stored values of {', '.join(built.missing)} could not be read just now"))
     return built
 
@@ -182,7 +189,7 @@ def _similar(asking: Asking, embedded: Embedded | None, text: str, others: tuple
     return [float(own @ np.frombuffer(vector, np.float32)) for vector in vectors]
 
 
-def _by_model(running: _Running, vocabulary: Vocabulary) -> Draft | None:
+def _by_model(running: _Running, vocabulary: Vocabulary) -> tuple[Draft, ...] | None:
     """What a hosted model makes of the question, where one is named and the policies let the question go to it."""
     asking = running.asking
     hosted = asking.line.model()
@@ -193,7 +200,7 @@ def _by_model(running: _Running, vocabulary: Vocabulary) -> Draft | None:
         asking.watch.note(note=drafted.code)
         asking.found.degraded.append(Degraded("model", f"{drafted.code}: {drafted.message}"))
         return None
-    return drafted
+    return (drafted,)
 
 
 def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -> Draft | Undrafted:

@@ -109,9 +109,9 @@ def decide(
     scores = class_scores(likely)
     best, second = sorted(scores.values(), reverse=True)[:2]
     margin = best - second
-    if likely.none > point.none and not rows.forced:
+    if likely.none > point.none and not rows.forced and not text.forced:
         return Decided("none", scores, margin, abstained=False, reasons=("nothing to look up: small talk or a command",))
-    wanted = _wanted(likely, point, rows)
+    wanted = _wanted(likely, point, rows, text)
     search = (wanted[0] and rows.is_open, wanted[1] and text.is_open)
     reasons = [
         *_reasons("rows", wanted[0], rows, likely.rows, question),
@@ -123,13 +123,13 @@ def decide(
             return _closed(scores, margin, options)
         reasons.append("searched instead of what was closed")
         return Decided(_name(search), scores, margin, abstained=True, reasons=tuple(reasons))
-    unsure = (search[0] and likely.rows < 0.5 and not rows.forced) or (search[1] and likely.text < 0.5)
+    unsure = (search[0] and likely.rows < 0.5 and not rows.forced) or (search[1] and likely.text < 0.5 and not text.forced)
     return Decided(_name(search), scores, margin, abstained=unsure, reasons=tuple(reasons))
 
 
-def _wanted(likely: Likelihoods, point: Point, rows: Gate) -> tuple[bool, bool]:
+def _wanted(likely: Likelihoods, point: Point, rows: Gate, text: Gate) -> tuple[bool, bool]:
     """By cost; where neither is likely enough, the likelier one."""
-    wanted = (likely.rows > point.leg or rows.forced, likely.text > point.leg)
+    wanted = (likely.rows > point.leg or rows.forced, likely.text > point.leg or text.forced)
     if wanted == (False, False):
         return likely.rows >= likely.text, likely.rows < likely.text
     return wanted

@@ -161,10 +161,13 @@ def gate_rows(question: str, vector: bytes, named: NamedThings, exact: Sequence[
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def gate_text(probe: Probe) -> Gate:
-    """How much of what the question asks for the best granted chunk could cover, and how close the nearest one is."""
+def gate_text(probe: Probe, exact: Sequence[str] = ()) -> Gate:
+    """How much of what the question asks for the best granted chunk could cover, and how close the nearest one is. `exact` are
+    reasons in words for a search whatever the numbers say."""
     if probe.chunks <= 0:
         return CLOSED
+    if exact:
+        return Gate(1.0, TEXT_OPEN, forced=True, because=tuple(exact[:_MOST_REASONS]))
     covered = probe.bm25 / probe.possible if probe.possible > 0 else 0.0
     return Gate(_sigmoid(6.897 * min(1.0, covered) + 10.456 * probe.cosine - 5.638), TEXT_OPEN)
 
@@ -178,6 +181,13 @@ def _sigmoid(score: float) -> float:
 
 
 # --- exact hits -------------------------------------------------------------------------------------------------------
+
+
+def bare_identifiers(question: str, identifiers: Sequence[str]) -> tuple[str, ...]:
+    """Identifiers where the question is little else: `ERR-5204`, `what is SB-2025-04`. Its wording then says nothing."""
+    parts = {part for name in identifiers for part in content_tokens(name)}
+    others = [word for word in content_words(question) if word not in parts]
+    return tuple(identifiers) if identifiers and len(others) < 2 else ()
 
 
 def exact_hits(question: str, values: Collection[str], identifiers: Sequence[str]) -> tuple[str, ...]:

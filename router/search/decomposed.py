@@ -41,14 +41,25 @@ def search_parts(question: str, parts: list[str], tools: Tools) -> Searching:
     return Ordered(tools.rank([Part(str(hits.query.text), hits.question, hits.candidates) for hits in found]))
 
 
-def split(question: str) -> list[str]:
-    """The questions that the text holds, each complete enough to be searched for; one of them where it is only one."""
+def clauses(question: str) -> list[str]:
+    """The questions that the text holds, as written; one of them where it is only one."""
     pieces = [piece.strip(" ,;.?!\n\t") for piece in _CUT.split(question[:2_000])]
     pieces = [piece for piece in pieces if piece]
     if len(pieces) < 2 or not all(_ASKS.match(piece) or at == 0 for at, piece in enumerate(pieces)):
         return [question]
-    if len(content(pieces[0])) < FEWEST_WORDS:
-        return [question]
+    return [question] if len(content(pieces[0])) < FEWEST_WORDS else pieces
+
+
+def points_back(clause: str) -> bool:
+    """Whether a word of it stands for something said before."""
+    return _POINTS_BACK.search(clause) is not None
+
+
+def split(question: str) -> list[str]:
+    """The questions that the text holds, each complete enough to be searched for; one of them where it is only one."""
+    pieces = clauses(question)
+    if len(pieces) < 2:
+        return pieces
     parts: list[str] = []
     for piece in pieces:
         lacking = len(content(piece)) < FEWEST_WORDS or _POINTS_BACK.search(piece)

@@ -8,6 +8,7 @@ INVARIANT: nothing enters a vocabulary that its caller could not query (tests/sq
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ Columns = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`missing` are fields whose values could not be read just now; a vocabulary that misses some is not kept."""
+    """`missing` are fields whose values could not be read just now; `built_s` says when, on a clock that only runs on."""
 
     catalog: Catalog
     index: Index
@@ -39,6 +40,7 @@ class Vocabulary:
     values: tuple[StoredValues, ...]
     min_group: Mapping[str, int]
     missing: tuple[str, ...] = ()
+    built_s: float = 0.0
 
 
 def vocabulary_key(policy_version: str, tenant: str, data_version: str, grants: tuple[TableGrant, ...]) -> Hashable:
@@ -71,6 +73,7 @@ def build_vocabulary(
         values=tuple(values),
         min_group=min_group,
         missing=tuple(missing),
+        built_s=time.monotonic(),
     )
 
 

@@ -83,9 +83,9 @@ def test_both_at_the_same_time(router):
         assert began["documents"].wait(10)
         return line.tables().run_governed(*arguments, **options)
 
-    put(router, ROWS, route="both")  # so that the vocabulary is known
+    put(router, BOTH, route="both")  # so that the vocabulary is known
     engine = Broken(line.tables(), run_governed=run_governed)
-    answer = put(router, ROWS, route="both", store=Broken(line.store, load=load), tables=lambda: engine)
+    answer = put(router, BOTH, route="both", store=Broken(line.store, load=load), tables=lambda: engine)
     assert answer.route.name == "both"
     assert answer.passages
     assert answer.tables
@@ -106,9 +106,9 @@ def test_the_tables_fail_beside_documents(router):
     def run_governed(*_, **__):
         raise SourceError("sql_busy", "no worker for tables became free in time", "try again", retryable=True)
 
-    put(router, ROWS, route="both")
+    put(router, BOTH, route="both")
     engine = Broken(router.line.tables(), run_governed=run_governed)
-    answer = put(router, ROWS, route="both", tables=lambda: engine)
+    answer = put(router, BOTH, route="both", tables=lambda: engine)
     assert answer.outcome == "answered"
     assert answer.tables == ()
     assert ("tables", "sql_busy: no worker for tables became free in time") in [
@@ -238,3 +238,32 @@ def test_earlier_questions_are_personal_inputs(router):
     assert ROWS in json.loads(asked.inputs)["context"][0].values() or ROWS in json.dumps(json.loads(asked.inputs)["context"])
     assert b"open claims" not in asked.body
     assert b"open claims" not in answered.body
+
+
+# --- what wording says nothing of --------------------------------------------------------------------------------------
+
+
+def test_a_part_of_a_compound_question_is_read_by_itself(router):
+    whole = put(router, "How many claims in region west are open?", route="sql")
+    answer = put(router, "How many claims in region west are open, and why do water damages need photographs?", route="both")
+    assert [table.rows for table in answer.tables] == [table.rows for table in whole.tables]
+    assert answer.tables[0].reading.startswith("Of `How many claims in region west are open`: ")
+
+
+def test_a_part_that_points_back_is_not_read_alone(router):
+    answer = put(router, "How many photographs are needed, and how many of them are open claims?", route="sql")
+    assert (answer.outcome, answer.tables) == ("clarify", ())
+
+
+def test_another_language_is_searched_and_said(router):
+    answer = put(router, "Wie kann ich einen geschlossenen claim wieder öffnen?")
+    assert answer.route.name in ("documents", "both")
+    assert "language" in [one.stage for one in answer.degraded]
+
+
+def test_a_follow_up_on_prose_is_searched_with_the_question_before(router):
+    line = router.line
+    question = Question("and for water damage?", NOW, 5, 20.0, context=("What do I need to reopen a closed claim?",))
+    answer = ask(line, router.mint("analyst-1"), question)
+    assert answer.route.name == "documents"
+    assert "guide/water.md" in [passage.document_id for passage in answer.passages]
