@@ -3,14 +3,14 @@
 Words are bound by a lexicon of the catalogue and of its stored values, never by likeness. It answers only what it can explain
 word by word; what it cannot say precisely it leaves to a person, a tool or a model.
 
-INVARIANT: every word of the question is explained (tests/sql/planner/test_plan_invariants.py::test_every_token_is_in_one_piece).
+INVARIANT: every word of the question is explained (tests/sql/planner/test_plan_invariants.py::test_every_word_is_explained).
 INVARIANT: everything bound is in the compiled SQL (tests/sql/planner/test_plan_invariants.py::test_everything_bound_is_in_the_sql).
 INVARIANT: a form that is returned compiles (tests/sql/planner/test_plan_invariants.py::test_a_planned_form_compiles).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
 
@@ -61,11 +61,12 @@ def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     try:
         form = shape_form(read_pieces(pieces, index), index)
         lower_form(form, index.catalog)
+        told = {one.words: one.bound for one in form.explained}
     except Stop as stop:
         return Abstention(stop.code, stop.words, understood, _nearest(stop.words, index), stop.message)
     except Refused as refused:
         return Abstention(refused.code, (), understood, (), refused.message)
-    return form
+    return replace(form, explained=tuple(Explained(piece.words, told.get(piece.words, piece.kind)) for piece in pieces))
 
 
 def _nearest(words: tuple[str, ...], index: Index) -> tuple[str, ...]:

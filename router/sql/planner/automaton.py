@@ -73,6 +73,10 @@ class _Reader(Ranks):
 
     def on_ask(self, piece: Piece, _: str) -> None:
         words = piece.words.lower()
+        if self.selected() and words.split()[-1] in ("which", "what") and self.kind() == "name" and piece.length < 3:
+            before = self.pieces[self.at - 2].kind if self.at > 1 else ""
+            if before not in ("and", "comma", "period") and (self.untied or self.draft.head):
+                raise self.stop("planner_two_names", words, "two questions in one are not understood")
         if self.selected() and words in _RELATIVE and self.kind() != "":
             before = self.pieces[self.at - 2].kind if self.at > 1 else ""
             if before not in ("and", "comma"):

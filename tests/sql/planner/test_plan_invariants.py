@@ -115,6 +115,19 @@ def test_every_token_is_in_one_piece(text):
     assert sum(piece.length for piece in pieces) == len(tokens)
 
 
+@settings(max_examples=200)
+@given(questions())
+def test_every_word_is_explained(text):
+    """In order, each word once; names and values with what they are bound to."""
+    form = plan_question(text, index(), DAY)
+    assume(isinstance(form, Form))
+    assert isinstance(form, Form)
+    told = " ".join(one.words for one in form.explained).split()
+    assert told == " ".join(token.text for token in tokenise(text)).split()
+    assert all(one.bound for one in form.explained)
+    assert {"claims_v"} <= {one.bound for one in form.explained}
+
+
 @settings(max_examples=120)
 @given(questions())
 def test_a_planned_form_compiles_and_runs(text):
