@@ -9,15 +9,17 @@ INVARIANT: a context is made of its own document and nothing else (tests/unit/te
 test_a_context_knows_its_own_document_only), so whoever may see the chunk may see what its context was made from.
 INVARIANT: a context takes no room from the text: `CONTEXT_TOKENS` are set aside where chunks are cut (…::
 test_context_and_text_fit_the_model).
-INVARIANT: each function takes time linear in its text (…::test_hostile_text_takes_linear_time).
+INVARIANT: each function takes time linear in its text, and contexts in the number of chunks (…::
+test_hostile_text_takes_linear_time, ::test_many_chunks_and_headings_take_linear_time).
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from router.domain import Chunk
 
@@ -27,8 +29,8 @@ VERSION = "structure.1"
 """Of everything below; a document whose contexts were made by another version is made again."""
 
 CONTEXT_TOKENS = 32
-FIRST_TYPES, LAST_TYPES = 3, 3
-_LONGEST_LINE, _LONGEST_NAME, _MOST_SCOPES = 300, 60, 20_000
+FIRST_NAMES, LAST_TYPES = 3, 3
+_LONGEST_LINE, _LONGEST_NAME, _MOST_SCOPES, _MOST_HEADINGS = 300, 60, 20_000, 64
 _NAME = r"[A-Za-z_$][\w$]*"
 _MODIFIERS = (
     r"(?:(?:export|default|declare|pub(?:\([\w: ]{0,40}\))?|public|private|protected|internal|abstract|final|sealed|static|open|data"
@@ -66,10 +68,12 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Of one file: where types are declared or continued, and where functions begin; (line from 1, names), by line."""
+    """Of one file: where types are declared or continued, and where functions begin; (line from 1, names), by line. `first` are
+    the names that the file is known by: its first types, or functions where it has none."""
 
-    scopes: tuple[tuple[int, tuple[str, ...]], ...]
-    functions: tuple[tuple[int, str], ...]
+    scopes: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    functions: tuple[tuple[int, str], ...] = ()
+    first: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.scopes or self.functions)
@@ -89,7 +93,9 @@ def read_outline(text: str) -> Outline:
             functions.append((number, name))
         if len(scopes) + len(functions) > _MOST_SCOPES:
             break
-    return Outline(tuple(scopes), tuple(functions))
+    types = dict.fromkeys(name for _, names in scopes for name in names)
+    first = tuple(types or dict.fromkeys(name for _, name in functions))[:FIRST_NAMES]
+    return Outline(tuple(scopes), tuple(functions), first)
 
 
 def _types(line: str, after: Sequence[str]) -> tuple[str, ...]:
@@ -158,31 +164,34 @@ def _short(name: str) -> str:
 
 def code_context(outline: Outline, line: int, without: Iterable[str] = ()) -> str:
     """What of its file a reader at `line` would have to be told, without what stands in front of the chunk anyway."""
-    types = list(dict.fromkeys(name for _, names in outline.scopes for name in names))[:FIRST_TYPES]
-    before: dict[str, None] = {}
-    for _, names in outline.scopes[: bisect.bisect_right(outline.scopes, line, key=lambda scope: scope[0])]:
-        for name in names:
-            before.pop(name, None)
-            before[name] = None
-    under = outline.functions[: bisect.bisect_right(outline.functions, line, key=lambda function: function[0])]
-    told = [*types, *list(before)[-LAST_TYPES:], *(name for _, name in under[-1:])]
-    if not types:  # a file of functions is known by them
-        told += list(dict.fromkeys(name for _, name in outline.functions))[:FIRST_TYPES]
+    under = bisect.bisect_right(outline.functions, line, key=lambda function: function[0])
+    place = [outline.functions[under - 1][1]] if under else []
+    told = [*outline.first, *_latest_types(outline, line), *place]
+    if not outline.scopes:
+        told = [*place, *outline.first]
     said = {word for text in without for word in _WORDS.findall(text)}
     return " ".join(name for name in dict.fromkeys(told) if name not in said)
 
 
-def prose_context(headings: Sequence[str], facts: Mapping[str, str], without: Sequence[str], count: Count) -> str:
-    """Facts, then the document's other headings, as many as there is room for."""
+def _latest_types(outline: Outline, line: int) -> list[str]:
+    """The last few types declared or continued up to a line, in order."""
+    names: dict[str, None] = {}
+    for at in range(bisect.bisect_right(outline.scopes, line, key=lambda scope: scope[0]) - 1, -1, -1):
+        names.update(dict.fromkeys(reversed(outline.scopes[at][1])))
+        if len(names) >= LAST_TYPES:
+            break
+    return list(names)[:LAST_TYPES][::-1]
+
+
+def prose_context(told: Sequence[tuple[str, int]], without: Sequence[str]) -> str:
+    """Facts and other headings of the document, each with its word pieces, as many as there is room for."""
     said = " ".join(without).casefold()
-    parts = [*facts.values(), *(heading for heading in headings if heading not in without)]
     kept: list[str] = []
     left = CONTEXT_TOKENS
-    for part in dict.fromkeys(" ".join(item.split()) for item in parts):
-        cost = count(part) + 1
-        if part and part.casefold() not in said and cost <= left:
+    for part, cost in told:
+        if part.casefold() not in said and cost < left:
             kept.append(part)
-            left -= cost
+            left -= cost + 1
     return "; ".join(kept)
 
 
@@ -194,43 +203,40 @@ def told_facts(meta: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What of one document its chunks' contexts are made from. `whole` is the text of code, line by line; empty for others."""
+    """What of one document its chunks' contexts are made from. `whole` is the text of code, line by line; `told` are facts and
+    headings of any other document."""
 
     whole: str = ""
-    outline: Outline = Outline((), ())
-    headings: tuple[str, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
+    outline: Outline = Outline()
+    told: tuple[str, ...] = ()
 
     @property
     def reserve_tokens(self) -> int:
         """What the contexts may take of the model's limit, to be left free where chunks are cut."""
-        return CONTEXT_TOKENS if self.outline or self.headings or self.facts else 0
+        return CONTEXT_TOKENS if self.outline or self.told else 0
 
 
 def read_code_around(whole: str) -> Around:
     return Around(whole, read_outline(whole))
 
 
-def read_prose_around(headings: Sequence[str], meta: Mapping[str, str]) -> Around:
-    names = tuple(dict.fromkeys(" ".join(heading.split()) for heading in headings))
-    return Around(headings=names if len(names) > 1 else (), facts=told_facts(meta))
+def read_prose_around(headings: Iterable[str], meta: Mapping[str, str]) -> Around:
+    """A heading that is the only one says nothing of what is around it. Of very many the first are enough to fill a context."""
+    names = dict.fromkeys(" ".join(heading.split()) for heading in itertools.islice(headings, _MOST_HEADINGS))
+    facts = (" ".join(value.split()) for value in told_facts(meta).values())
+    return Around(told=tuple(part for part in dict.fromkeys((*facts, *(names if len(names) > 1 else ()))) if part))
 
 
 def with_contexts(chunks: Sequence[Chunk], around: Around, count: Count) -> tuple[Chunk, ...]:
     """The chunks of one document, in order, with their contexts, cut to what was set aside for them."""
     if not around.reserve_tokens:
         return tuple(chunks)
-    lines = _lines(chunks, around.whole)
-    return tuple(
-        replace(chunk, context=_fitting(_context(chunk, line, around, count), count))
-        for chunk, line in zip(chunks, lines, strict=True)
-    )
-
-
-def _context(chunk: Chunk, line: int, around: Around, count: Count) -> str:
-    if around.outline:
-        return code_context(around.outline, line, (chunk.title, *chunk.heading_path))
-    return prose_context(around.headings, around.facts, (chunk.title, *chunk.heading_path), count)
+    if around.told:
+        told = [(part, count(part)) for part in around.told]
+        return tuple(replace(chunk, context=prose_context(told, (chunk.title, *chunk.heading_path))) for chunk in chunks)
+    lines = zip(chunks, _lines(chunks, around.whole), strict=True)
+    contexts = (code_context(around.outline, line, (chunk.title, *chunk.heading_path)) for chunk, line in lines)
+    return tuple(replace(chunk, context=_fitting(context, count)) for chunk, context in zip(chunks, contexts, strict=True))
 
 
 def _lines(chunks: Sequence[Chunk], whole: str) -> list[int]:

@@ -203,6 +203,20 @@ def test_hostile_text_takes_linear_time(text: str) -> None:
     assert time.perf_counter() - began < 6.0
 
 
+def test_many_chunks_and_headings_take_linear_time() -> None:
+    """Neither a page of twenty thousand headings nor a file of as many types is gone through once more for each chunk."""
+    pages = [Chunk(f"s/a#{at}", "s/a", "s", at, "", (f"H {at}",), "x", "prose", "u", Span()) for at in range(20_000)]
+    began = time.perf_counter()
+    told = with_contexts(pages, read_prose_around((f"H {at}" for at in range(20_000)), {}), len)
+    whole = "".join(f"class T{at} {{\n}}\n" for at in range(20_000))
+    code = with_contexts(
+        [chunk("x", 2 * at + 1) for at in range(20_000)], read_code_around(whole), lambda text: text.count(" ") + 1
+    )
+    assert time.perf_counter() - began < 20.0
+    assert told[9].context.startswith("H 0; H 1; H 2; ")
+    assert code[9_000].context == "T0 T1 T2 T8998 T8999 T9000"
+
+
 @given(st.text(max_size=400), st.integers(0, 50))
 def test_any_text_has_an_outline(text: str, line: int) -> None:
     outline = read_outline(text)
