@@ -132,7 +132,7 @@ def similarities(question: Embedded, stored: Sequence[Stored]) -> list[float]:
     """How well each answers the question token by token, from 0 to about 1; comparable between questions."""
     import numpy as np
 
-    found: list[float] = _maxsim(np, question, stored).tolist()
+    found: list[float] = (_maxsim(np, question, stored) / question.token_scale).tolist()
     return found
 
 

@@ -19,6 +19,7 @@ from router.domain import Candidate, Degraded, Embedded, Purpose, Ranked, Search
 from router.errors import SourceError
 from router.line import Asking
 from router.ports import Model
+from router.routing.language import is_foreign
 from router.search import relevance
 from router.search.gated import gated
 from router.search.merge import take_turns
@@ -199,7 +200,7 @@ def _vectors(run: _Run, chunk_ids: Sequence[str]) -> list[bytes]:
 def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
     """By the scores of the question's own search, which alone are comparable, and the text of what was ranked."""
     question, first = run.done.question, run.done.found
-    if question is None or not ranked:
+    if question is None or not ranked or is_foreign(run.asking.question.text):
         return None
     head = ranked[: relevance.JUDGED]
 

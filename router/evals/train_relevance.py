@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from router import rank
 from router.app import Router
+from router.config import SearchSettings
 from router.domain import Purpose, Ranked, Search
 from router.evals import retrieval
 from router.evals.fit_logistic import Dense, fit_logistic
@@ -32,9 +34,14 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[Any]
 
-PENALTY = 1.0
-LOST = 0.025
-"""Share of answerable questions that may be called unanswered, at most, where thresholds are set."""
+PENALTY = 0.01
+"""Strong: the features move together, and a collection that was not seen must not meet a weight that only fits the others."""
+LOST = 0.02
+"""Share of answerable questions that may be called unanswered, at most, where the threshold is set."""
+RECOGNISED = 0.97
+"""Share of foreign questions that is enough: a lower threshold carries over to other collections better than a higher one."""
+UNSEEN = 0.95
+"""The same for code where no code was seen: its scores lie lower than those of prose."""
 LOOKED_AGAIN = 0.1
 """Share of answerable questions that may cost a second search."""
 PER_SIDE = 150
@@ -48,6 +55,11 @@ class Seen:
     collection: str
     kind: str
     values: tuple[float, ...]
+
+    @property
+    def code(self) -> bool:
+        """Whether code stands first among what was found."""
+        return bool(self.values[FEATURES.index("code")])
 
 
 def observe_collection(router: Router, name: str, collection: Collection, foreign: Sequence[str]) -> list[Seen]:
@@ -70,7 +82,7 @@ def observe(router: Router, text: str) -> Found:
     principal = router.whoami(router.mint("ada", minutes=600))
     joined = policies.grants(principal, now).joined
     assert joined is not None
-    search = router.settings.search
+    search = SearchSettings()  # as it is shipped, not as evaluations search
     embedded = router.embedder.embed_question(text, Purpose(principal.name, "embed_question", frozenset(), "evaluation"))
     asked = Search(
         principal.tenant, joined.filter, text, embedded.vector, router.embedder.card.id, search.candidates, 60.0, frozenset()
@@ -110,6 +122,7 @@ def fit(seen: Sequence[Seen]) -> dict[str, Any]:
     fitted = [one for one in seen if one.kind != "removed"]
     values = np.array([one.values for one in fitted])
     labels = np.array([one.kind == "own" for one in fitted], float)
+    values[:, FEATURES.index("code")] = 0.0  # it is set below, by thresholds
     mean, spread = values.mean(axis=0), values.std(axis=0)
     spread = np.where(spread > 1e-6, spread, 1.0)
     parts = {(one.collection, one.kind) for one in fitted}
@@ -118,8 +131,28 @@ def fit(seen: Sequence[Seen]) -> dict[str, Any]:
     result = fit_logistic([Dense((values - mean) / spread)], labels, sample, PENALTY)
     weights = result.weights / spread
     body = {"weights": dict(zip(FEATURES, weights.tolist(), strict=True)), "bias": float(result.bias - weights @ mean)}
-    own = np.sort(likelihoods(body, [one for one in seen if one.kind == "own"]))
-    return {**body, "again": float(np.quantile(own, LOOKED_AGAIN)), "empty": float(np.quantile(own, LOST))}
+    body["weights"]["code"] = 0.0
+    empty = _threshold(body, [one for one in seen if not one.code], RECOGNISED)
+    code = [one for one in seen if one.code]
+    seen_code = any(one.kind == "own" for one in code)
+    lower = _threshold(body, code, RECOGNISED) if seen_code else _threshold(body, seen, UNSEEN)
+    body["weights"]["code"] = _logit(empty) - _logit(lower)
+    again = float(np.quantile(likelihoods(body, [one for one in seen if one.kind == "own"]), LOOKED_AGAIN))
+    return {**body, "again": max(empty, again), "empty": empty}
+
+
+def _threshold(body: Mapping[str, Any], seen: Sequence[Seen], recognised: float) -> float:
+    """The likelihood below which few answerable questions lie, and no higher than enough of the others need."""
+    import numpy as np
+
+    own, foreign = (likelihoods(body, [one for one in seen if one.kind == kind]) for kind in ("own", "foreign"))
+    return float(
+        min([*([np.quantile(own, LOST)] if len(own) else []), *([np.quantile(foreign, recognised)] if len(foreign) else [])])
+    )
+
+
+def _logit(chance: float) -> float:
+    return math.log(chance / (1 - chance))
 
 
 def likelihoods(body: Mapping[str, Any], seen: Sequence[Seen]) -> Floats:

@@ -23,7 +23,7 @@ from router.lexicon import STOP_WORDS, identifiers
 
 Judgement = Literal["keep", "again", "empty"]
 
-FEATURES = ("cosine", "lexical", "maxsim", "covered", "best_covered", "gap", "agreement", "identifiers", "named")
+FEATURES = ("cosine", "lexical", "maxsim", "covered", "best_covered", "gap", "agreement", "identifiers", "code")
 JUDGED = 20
 """Passages whose text is looked at."""
 COVERING = 3
@@ -94,7 +94,7 @@ def features(found: Found) -> tuple[float, ...]:
         best[0] - sum(rest) / len(rest) if rest else 0.0,
         _agreement(found.candidates),
         1 - len(missing) / len(named) if named else 1.0,
-        1.0 if named else 0.0,
+        1.0 if sum(item.stored.chunk.kind == "code" for item in found.ranked[:COVERING]) * 2 > COVERING else 0.0,
     )
 
 
