@@ -13,7 +13,7 @@ from router.sql.planner.conditions import Conditions
 from router.sql.planner.draft import Ask, Cond, Having, Relation, Slot
 from router.sql.planner.nouns import FLIP
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import COMPARATIVES
+from router.sql.planner.words import COMPARATIVES, MEASURING
 
 
 class Comparisons(Conditions):
@@ -89,6 +89,13 @@ class Comparisons(Conditions):
             self.take()
         self.described()
         name = self.peek()
+        verb = self.pieces[self.began - 1] if self.began else None
+        measuring = MEASURING.get(verb.words.lower()) if verb is not None and verb.kind == "verb" else None
+        if measuring is not None and (name is None or name.kind != "name"):
+            said = verb.words if verb is not None else ""
+            weighed = Slot(said, None, number.at, near=self.last_ds, wanted=measuring)
+            literal = (number.number or 0, number.words)
+            return self.add(Cond(op, weighed, [literal], [None], words=f"{said} {op} {number.words}", at=number.at))
         if name is None or name.kind != "name":
             raise self.stop("planner_number", number.words, f"what `{number.words}` is compared with is not said")
         self.take()

@@ -5,6 +5,7 @@ INVARIANT: a field after an aggregate is not guessed to be aggregated, too (test
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from router.sql.form import Aggregate, Compared, Explained
@@ -91,11 +92,21 @@ class Measures(Comparisons):
                 break
         self.skip("of")
         ahead = self.peek(1)
+        if (
+            self.kind() == "count"
+            and len(self.aggs) == 1
+            and arg in ("max", "min")
+            and self.mode == "where"
+            and ahead is not None
+        ):
+            self.aggs = []
+            return self.step(replace(piece, kind="sup:desc" if arg == "max" else "sup:asc"))
         if self.kind() == "count" and ahead is not None and ahead.kind == "name" and self.as_dataset(ahead) is None:
             self.take()
             self.number = True
         if self.kind() != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` aggregates nothing that is known")
+        return None
 
     def measure(self, piece: Piece) -> None:
         aggs, self.aggs = self.aggs, []

@@ -179,76 +179,63 @@ class Ranks(Measures):
     on_bottom = on_top
 
     def on_sup(self, piece: Piece, arg: str) -> None:
+        """ "Highest F", "most DS", "largest number of DS", "highest average F"."""
         descending = arg == "desc"
-        if self.kind() == "number" and piece.words.lower() in ("top", "most", "least"):
-            if piece.words.lower() == "top":
+        if self.kind() == "number" and _plain(piece) in ("top", "most", "least"):
+            if _plain(piece) == "top":
                 return self.on_top(piece, "")
             raise self.stop("planner_top", piece.words, f"what `{piece.words}` means here is not certain")
         if self.kind() == "number":
             self.top = int(self.take().number or 1)
-        distinct = self.kind() == "distinct"
-        if distinct:
-            self.take()
-        if piece.words.lower().endswith("most"):
+        if _plain(piece) == "most":
             self.skip("of")
         if self.kind() == "count":
             self.take()
-            self.skip("of")
+            self.skip("of", "distinct")
             self.described()
-            name = self.peek()
-            if name is None or name.kind != "name":
-                raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
-            return self.most(self.take(), descending, piece)
+            return self.most(self.name_after(piece), descending, piece)
         if self.kind().startswith("agg:") and self.kind(1) == "name":
-            agg = cast(Aggregate, self.take().kind.partition(":")[2])
-            name = self.take()
-            _, slot = self.noun(name)
-            if slot is None:
-                return self.most(name, descending, piece)
-            slot.numeric = agg in ("avg", "sum", "median")
-            return self.rank(
-                Sort(
-                    ask=Ask(agg, slot=slot, words=f"{agg} {slot.words}"),
-                    descending=descending,
-                    superlative=True,
-                    words=f"{piece.words} {slot.words}",
-                )
-            )
+            return self.extreme_of(cast(Aggregate, self.take().kind.partition(":")[2]), descending, piece)
         self.described()
+        used = self.began > 0 and self.pieces[self.began - 1].words.lower() in ("used", "use", "uses")
+        if self.peek() is None and used and len(self.draft.shows) == 1 and not self.draft.asks:
+            return self.rank(Sort(common=True, descending=descending, superlative=True, words=piece.words))
+        return self.extreme(self.name_after(piece), descending, piece)
+
+    def name_after(self, piece: Piece) -> Piece:
         name = self.peek()
         if name is None or name.kind != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` belongs to nothing that is known")
-        self.take()
+        return self.take()
+
+    def extreme_of(self, agg: Aggregate, descending: bool, piece: Piece) -> None:
+        """ "Highest average F": groups by an aggregate."""
+        name = self.take()
+        _, slot = self.noun(name)
+        if slot is None:
+            raise self.stop("planner_no_field", f"{piece.words} {name.words}", f"`{name.words}` is not a field")
+        slot.numeric = agg in ("avg", "sum", "median")
+        ask = Ask(agg, slot=slot, words=f"{agg} {slot.words}")
+        self.rank(Sort(ask=ask, descending=descending, superlative=True, words=f"{piece.words} {slot.words}"))
+
+    def extreme(self, name: Piece, descending: bool, piece: Piece) -> None:
+        """ "Highest F": asked for itself it is an aggregate, said of rows it is an order and a cut."""
+        words = f"{piece.words} {name.words}"
         if name.meaning is not None and name.meaning.metrics:
             ask = Ask("count", metric=name.meaning.metrics[0], words=name.words)
-            return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=f"{piece.words} {name.words}"))
+            return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=words))
         dataset, slot = self.noun(name)
+        counting = _plain(piece) in ("most", "fewest", "least")
         if slot is None:
-            plain = piece.words.lower().removeprefix("the ") in ("most", "fewest", "least")
-            if (self.mode == "where" or (self.draft.shows and plain)) and piece.words.lower() in (
-                "most",
-                "the most",
-                "fewest",
-                "least",
-                "the fewest",
-                "the least",
-                "highest",
-                "largest",
-                "greatest",
-            ):
-                return self.most_of(dataset, descending, f"{piece.words} {name.words}", name.at)
-            raise self.stop("planner_no_field", f"{piece.words} {name.words}", f"`{piece.words}` of what is not said")
-        words = f"{piece.words} {slot.words}"
-        slot.numeric = piece.words.lower() in ("most", "the most", "fewest", "least", "the least")
-        if self.mode == "select" and not self.draft.shows and not self.draft.head and self.top is None:
-            self.draft.asks.append(Ask("max" if descending else "min", slot=slot, words=words))
+            if counting and (self.mode == "where" or self.draft.shows):
+                return self.most_of(dataset, descending, words, name.at)
+            raise self.stop("planner_no_field", words, f"`{piece.words}` of what is not said")
+        slot.numeric = counting
+        if self.mode == "select" and not self.draft.shows and self.top is None and (self.draft.asks or not self.draft.head):
             self.draft.penalty = max(self.draft.penalty, 0.05)
-            self.agg_done = True
-            self.untied = [slot]
-            return None
-        if self.mode == "select" and self.draft.asks and not self.draft.shows and self.top is None:
+            self.untied = [*self.untied, slot] if self.draft.asks else [slot]
             self.draft.asks.append(Ask("max" if descending else "min", slot=slot, words=words))
-            self.untied = [*self.untied, slot]
+            self.agg_done = True
             return None
         self.rank(Sort(slot=slot, descending=descending, superlative=True, words=words))
         if self.mode == "select":
@@ -302,3 +289,7 @@ class Ranks(Measures):
                 return self.rank(Sort(slot=real, descending=wanted[0][1], superlative=True, words=f"{piece.words} {name.words}"))
         self.rank(Sort(slot=slot, superlative=True, words=piece.words))
         return None
+
+
+def _plain(piece: Piece) -> str:
+    return piece.words.lower().removeprefix("the ")

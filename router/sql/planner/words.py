@@ -292,6 +292,14 @@ COMPARATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
     "colder": (("temperature", False),),
 }  # fmt: skip
 
+MEASURING: dict[str, tuple[tuple[str, bool], ...]] = {
+    # verb -> the field whose number follows it ("weigh over 200 pounds")
+    **dict.fromkeys(("weigh", "weighs", "weighed", "weighing"), (("weight", True),)),
+    **dict.fromkeys(("cost", "costs", "costing"), (("cost", True), ("price", True))),
+    **dict.fromkeys(("earn", "earns", "earned", "earning"), (("salary", True), ("earning", True), ("income", True))),
+    **dict.fromkeys(("last", "lasts", "lasted", "lasting"), (("duration", True), ("length", True))),
+}
+
 UNITS = frozenset(
     """year years old yrs dollar dollars usd eur euro euros pound pounds lbs kg kgs kilogram kilograms km kilometer kilometers mile miles meter
     meters metre metres cm inch inches feet ft foot minute minutes min mins hour hours second seconds day days week weeks month months
