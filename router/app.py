@@ -291,6 +291,8 @@ class Router:
                 embedder=self.embedder,
                 threads=self.threads,
                 search=settings.search,
+                two_indexes=frozenset(name for name, one in settings.sources.items() if one.contexts == "both"),
+                prefer_plain=settings.plain_sources,
                 recency_days={name: days for name, one in settings.sources.items() if (days := one.recency_days) is not None},
                 tables=lambda: self.tables,
                 tables_version=lambda: self.snapshots.path().stem,

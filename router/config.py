@@ -152,6 +152,16 @@ class SearchSettings(_Strict):
     relevance: Literal["gate", "off"] = Field(
         default="gate", description="`gate` says that nothing was found where nothing of it is likely to answer"
     )
+    versions: Literal["current", "all"] = Field(
+        default="current",
+        description="`current` leaves out documents that another one replaced, and mirrors of one text, and mixes documents",
+    )
+    neighbours: int = Field(
+        default=0, ge=0, le=10, description="pieces of the same document that are joined to a passage on each side"
+    )
+    budget_tokens: int | None = Field(
+        default=None, ge=64, description="the most that all passages of an answer may hold together"
+    )
     narrowing: Literal["question", "off"] = Field(
         default="question", description="`question` leaves out documents whose labels contradict the question's own words"
     )

@@ -5,14 +5,16 @@ INVARIANT: every passage that leaves was allowed by Cedar in full (tests/unit/te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from router import execute, plan
 from router.config import SearchSettings
-from router.domain import Degraded, Embedded, Leg, Passage, Purpose, Ranked, Receipt, Steps
+from router.domain import Degraded, Embedded, Index, Leg, Passage, Purpose, Ranked, Receipt, Steps, Stored
 from router.errors import SourceError
+from router.expand import Joined, alone, cut, fold, join, reach, spread, without_superseded
 from router.filters import digest
 from router.line import Asking
 from router.narrow import apply_narrowing, narrow, receipt_of
@@ -21,6 +23,16 @@ from router.search.narrowing import Narrowing
 from router.search.relevance import NEAREST, build_nearest, build_note
 from router.search.strategies import STRATEGIES, choose_strategy, parse_strategy
 from router.strategy import run_strategy
+
+_INDEX: Mapping[str, Index] = {"documents": "plain", "contextual": "contextual"}
+"""What a caller's word says of sources that have both."""
+_OLDER = re.compile(
+    r"\b(?:v(?:ersion)?\.? ?\d+|19\d\d|20\d\d|old|older|former|formerly|previous|previously|earlier|superseded|until|as of|used to)\b",
+    re.IGNORECASE,
+)
+"""Words that ask for what no longer holds: older versions then stay."""
+PER_DOCUMENT = 3
+"""Passages of one document before each other document had its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,8 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
             legs=search_legs(line.search),
             candidates=line.search.candidates,
             rerank=line.search.rerank,
+            index=_INDEX.get(asking.question.route or ""),
+            prefer_plain=line.prefer_plain,
         ),
     )
     tenant, text = asking.principal.tenant, asking.question.text
@@ -114,6 +128,8 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> None:
     found.data_versions["documents"] = asking.line.store.version(asking.principal.tenant)
     ordered = run_strategy(asking, candidates.steps, candidates.done)
     passages = prefer_recent(ordered.passages, asking.line.recency_days, question.now)
+    if ordered.answers and not ordered.whole and asking.line.search.versions == "current":
+        passages = watch.stage("fold", lambda: _current(asking, candidates.steps, passages))
     k = len(passages) if ordered.whole else question.k if ordered.answers else NEAREST
     kept = watch.stage("recheck", lambda: _recheck(asking, passages, k))
     if not ordered.answers:
@@ -122,7 +138,49 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> None:
     watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
     if note := build_note(question.text, kept) if kept else "":
         found.notes += (note,)
-    found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(kept, 1))
+    joined = watch.stage("expand", lambda: _expand(asking, candidates.steps, kept)) if _expands(asking) else alone(kept)
+    found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(joined, 1))
+
+
+def _expands(asking: Asking) -> bool:
+    return asking.line.search.neighbours > 0 or asking.line.search.budget_tokens is not None
+
+
+def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joined, ...]:
+    """What lies around the passages inside the same filter, judged in full like them, cut to the budget."""
+    line, search = asking.line, asking.line.search
+    loaded: list[Stored] = []
+    for one in reach(kept, neighbours=search.neighbours):
+        try:
+            loaded += line.store.siblings(
+                asking.principal.tenant, one.document_id, one.first, one.last, steps.searched, deadline_s=asking.watch.left_s()
+            )
+        except SourceError as error:
+            asking.found.degraded.append(Degraded("expand", f"{error.code}: passages stand without their neighbours"))
+            break
+    things = [(item.chunk.source, item.chunk.document_id, item.labels) for item in loaded]
+    verdicts = asking.policies.recheck(asking.principal, asking.question.now, things)
+    allowed = [item for item, verdict in zip(loaded, verdicts, strict=True) if verdict]
+    joined = join(kept, allowed, neighbours=search.neighbours)
+    if search.budget_tokens is None:
+        return joined
+    return cut(joined, budget_tokens=search.budget_tokens, count=line.embedder.count_tokens)
+
+
+def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Without versions that another one replaced and without mirrors, documents mixed; all of what the filter admitted."""
+    question, kept = asking.question, tuple(passages)
+    if kept and not _OLDER.search(question.text):
+        names = tuple(dict.fromkeys(item.stored.chunk.document_id for item in kept))
+        try:
+            newer = asking.line.store.superseding(
+                asking.principal.tenant, names, steps.searched, deadline_s=asking.watch.left_s()
+            )
+        except SourceError as error:
+            asking.found.degraded.append(Degraded("fold", f"{error.code}: older versions may be among the passages"))
+        else:
+            kept = without_superseded(kept, newer, question.now)
+    return spread(fold(kept).kept, per_document=PER_DOCUMENT)
 
 
 def _recheck(asking: Asking, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
@@ -142,7 +200,8 @@ def _recheck(asking: Asking, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
     return kept
 
 
-def _passage(rank_at: int, ranked: Ranked) -> Passage:
+def _passage(rank_at: int, joined: Joined) -> Passage:
+    ranked = joined.ranked
     chunk, effective = ranked.stored.chunk, ranked.stored.labels.get("effective_from")
     return Passage(
         rank=rank_at,
@@ -151,9 +210,9 @@ def _passage(rank_at: int, ranked: Ranked) -> Passage:
         chunk_id=chunk.chunk_id,
         title=chunk.title,
         heading_path=chunk.heading_path,
-        text=chunk.text,
+        text=joined.text,
         uri=chunk.uri,
-        span=chunk.span,
+        span=joined.span,
         version=chunk.version,
         effective_from=_date(effective) if isinstance(effective, int) else None,
         why=ranked.legs,

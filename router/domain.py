@@ -19,7 +19,7 @@ from router.filters import Filter, Kind, Part, Scalar
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
 Outcome = Literal["answered", "empty", "clarify", "none", "refused"]
-Wanted = Literal["documents", "sql", "both"]
+Wanted = Literal["documents", "contextual", "sql", "both"]
 ContentKind = Literal["prose", "code", "table"]
 Index = Literal["plain", "contextual"]
 

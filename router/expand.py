@@ -223,6 +223,11 @@ def _span(parts: Sequence[Stored]) -> Span:
     return Span(spans[0].page if len(pages) == 1 else None, around, spans[0].sheet if len(sheets) == 1 else None)
 
 
+def alone(kept: Sequence[Ranked]) -> tuple[Joined, ...]:
+    """Each passage as it was found."""
+    return tuple(Joined(item, (item.stored,), item.stored.chunk.text, item.stored.chunk.span) for item in kept)
+
+
 # --- budget -----------------------------------------------------------------------------------------------------------
 
 

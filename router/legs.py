@@ -82,6 +82,8 @@ def _gather(asking: Asking) -> None:
     if wanted is None:
         _choose(asking, embedded, candidates)
     name = asking.found.route.name
+    if name == "documents" and wanted is None and _is_contextual(asking):
+        asking.found.route = replace(asking.found.route, name="contextual")
     if name == "both":
         _both(asking, embedded, candidates, failure)
     elif name == "sql":
@@ -116,6 +118,13 @@ def _kind_of(asking: Asking) -> KindOf:
         return kinds_of_words(asking)
     except (Refused, SourceError):
         return lambda _: None
+
+
+def _is_contextual(asking: Asking) -> bool:
+    """Where granted sources have two indexes and the contextual one was searched of all of them. With one index there is no choice
+    and the route is `documents`."""
+    two = asking.line.two_indexes & {grant.source for grant in asking.grants.search}
+    return bool(two) and not two & asking.line.prefer_plain
 
 
 def _find(asking: Asking, embedded: Embedded | None) -> tuple[Candidates | None, SourceError | None]:

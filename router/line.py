@@ -38,7 +38,8 @@ NO_ROUTE = Route("documents", {}, 0.0, abstained=True, reasons=())
 class Line:
     """Built once by `app.py`. `tables` opens the engine when the first question about rows comes; `tables_version` names the
     snapshot that it serves. `vocabularies` are kept per grant and
-    snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named."""
+    snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named.
+    `two_indexes` are the sources that have a plain and a contextual index, `prefer_plain` those served better by the plain one."""
 
     policies: LivePolicies
     verifier: Callable[[PolicySet], Verifier]
@@ -48,6 +49,8 @@ class Line:
     threads: Threads
     search: SearchSettings
     recency_days: Mapping[str, float]
+    two_indexes: frozenset[str]
+    prefer_plain: frozenset[str]
     tables: Callable[[], SqlEngine]
     tables_version: Callable[[], str]
     vocabularies: Memo

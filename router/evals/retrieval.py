@@ -198,6 +198,7 @@ def open_throw_away(folder: Path, options: Options, providers: ProviderSettings 
             "strategy": "simple",
             "relevance": "off",
             "narrowing": "off",
+            "versions": "all",
         }
     )
     changed: Settings = settings.model_copy(update={"search": search})

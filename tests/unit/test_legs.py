@@ -26,8 +26,8 @@ def router(tmp_path_factory):
         yield router
 
 
-def put(router, text, person="analyst-1", *, route=None, deadline_s=20.0, **parts):
-    return ask(dataclasses.replace(router.line, **parts), router.mint(person), Question(text, NOW, 5, deadline_s, route=route))
+def put(router, text, person="analyst-1", *, route=None, k=5, **parts):
+    return ask(dataclasses.replace(router.line, **parts), router.mint(person), Question(text, NOW, k, 20.0, route=route))
 
 
 class Broken:
@@ -267,3 +267,60 @@ def test_a_follow_up_on_prose_is_searched_with_the_question_before(router):
     answer = ask(line, router.mint("analyst-1"), question)
     assert answer.route.name == "documents"
     assert "guide/water.md" in [passage.document_id for passage in answer.passages]
+
+
+# --- versions, neighbours, budget -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rulebook(tmp_path_factory):
+    """Two versions of one rule, a mirror of the newer one, and a page of several pieces."""
+    config = build_claims_world(tmp_path_factory.mktemp("rulebook"), documents=True)
+    guide = config.parent / "guide"
+    (guide / "limit-v1.md").write_text("# Limit of gifts\n\nA gift to a customer may cost 150 euros.\n", encoding="utf-8")
+    newer = "---\nsupersedes: guide/limit-v1.md\n---\n# Limit of gifts\n\nA gift to a customer may cost 250 euros.\n"
+    (guide / "limit-v2.md").write_text(newer, encoding="utf-8")
+    mirrored = "# Parking\n\nVisitors of the claims desk park on deck B and take the lift to floor three.\n"
+    (guide / "parking.md").write_text(mirrored, encoding="utf-8")
+    (guide / "parking-copy.md").write_text(mirrored, encoding="utf-8")
+    parts = [
+        f"## Step {at}\n\n" + f"Step {at} of the inspection checks item number {at} on the list. " * 12 for at in range(1, 7)
+    ]
+    (guide / "inspection.md").write_text("# Inspection\n\n" + "\n\n".join(parts), encoding="utf-8")
+    with Router.open(config) as router:
+        router.index()
+        yield router
+
+
+def documents_of(answer):
+    return [passage.document_id for passage in answer.passages]
+
+
+def search_with(router, text, *, k=5, **search):
+    line = router.line
+    return put(router, text, route="documents", k=k, search=line.search.model_copy(update=search))
+
+
+def test_a_replaced_version_is_left_out_unless_it_is_asked_for(rulebook):
+    now = documents_of(search_with(rulebook, "How much may a gift to a customer cost?"))
+    assert "guide/limit-v2.md" in now
+    assert "guide/limit-v1.md" not in now
+    assert "guide/limit-v1.md" in documents_of(search_with(rulebook, "How much might a gift to a customer cost in version 1?"))
+    assert "guide/limit-v1.md" in documents_of(search_with(rulebook, "How much may a gift to a customer cost?", versions="all"))
+
+
+def test_a_mirror_stands_once(rulebook):
+    found = documents_of(search_with(rulebook, "Where do visitors of the claims desk park?"))
+    assert len([name for name in found if "parking" in name]) == 1
+
+
+def test_neighbours_are_joined_and_a_budget_cuts(rulebook):
+    text = "what does step 3 of the inspection check"
+    bare = search_with(rulebook, text, k=1).passages[0]
+    wide = search_with(rulebook, text, k=1, neighbours=1).passages[0]
+    assert bare.chunk_id == wide.chunk_id
+    assert bare.text in wide.text
+    assert len(wide.text) > len(bare.text)
+    cut = search_with(rulebook, text, neighbours=1, budget_tokens=80).passages
+    assert sum(rulebook.embedder.count_tokens(passage.text) for passage in cut) <= 80
+    assert cut[0].text.split()[:5] == bare.text.split()[:5]
