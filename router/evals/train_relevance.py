@@ -130,7 +130,10 @@ def fit(seen: Sequence[Seen]) -> dict[str, Any]:
     sample = np.array([share[one.collection, one.kind] for one in fitted])
     result = fit_logistic([Dense((values - mean) / spread)], labels, sample, PENALTY)
     weights = result.weights / spread
-    body = {"weights": dict(zip(FEATURES, weights.tolist(), strict=True)), "bias": float(result.bias - weights @ mean)}
+    body: dict[str, Any] = {
+        "weights": dict(zip(FEATURES, weights.tolist(), strict=True)),
+        "bias": float(result.bias - weights @ mean),
+    }
     body["weights"]["code"] = 0.0
     empty = _threshold(body, [one for one in seen if not one.code], RECOGNISED)
     code = [one for one in seen if one.code]
