@@ -45,6 +45,8 @@ def clauses(question: str) -> list[str]:
     """The questions that the text holds, as written; one of them where it is only one."""
     pieces = [piece.strip(" ,;.?!\n\t") for piece in _CUT.split(question[:2_000])]
     pieces = [piece for piece in pieces if piece]
+    if not all(content(piece) for piece in pieces):
+        return [question]  # "and when?" asks more of the same
     if len(pieces) < 2 or not all(_ASKS.match(piece) or at == 0 for at, piece in enumerate(pieces)):
         return [question]
     return [question] if len(content(pieces[0])) < FEWEST_WORDS else pieces
