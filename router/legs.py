@@ -19,7 +19,7 @@ from router.errors import PointsmanError, Refused, SourceError
 from router.lexicon import identifiers
 from router.line import Asking
 from router.routing.follow_up import KindOf, leans, resolve
-from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, gate_text
+from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, gate_text, is_keywords
 from router.routing.heads import score
 from router.routing.language import is_foreign
 
@@ -82,6 +82,8 @@ def _gather(asking: Asking) -> None:
     if wanted is None:
         _choose(asking, embedded, candidates)
     name = asking.found.route.name
+    if failure is not None and name == "clarify":
+        raise failure  # what cannot be searched is no reason to ask the caller
     if name == "documents" and wanted is None and _is_contextual(asking):
         asking.found.route = replace(asking.found.route, name="contextual")
     if name == "both":
@@ -178,9 +180,12 @@ def _gate_prose(asking: Asking, candidates: Candidates | None) -> Gate:
     text = asking.question.text
     named = bare_identifiers(text, identifiers(text)) if bm25 > 0 else ()
     exact = [f"`{name}` is looked for by name" for name in named]
+    probe = Probe(bm25, found.possible, found.admitted, cosine)
     if is_foreign(text):
         exact.append("the question does not look English")
-    return gate_text(Probe(bm25, found.possible, found.admitted, cosine), exact)
+    elif is_keywords(text, probe):
+        exact.append("these are words to look for")
+    return gate_text(probe, exact)
 
 
 def _options(asking: Asking) -> tuple[str, ...]:

@@ -229,7 +229,7 @@ def hash_patterns(text: str) -> dict[int, float]:
     """1- to 3-grams of the blanked question by bucket; every bucket weighs the same, and together they have length 1."""
     tokens = blank_content(text)
     buckets = {
-        zlib.crc32(" ".join(tokens[at : at + size]).encode()) % PATTERN_BUCKETS
+        zlib.crc32(" ".join(tokens[at : at + size]).encode("utf-8", "surrogatepass")) % PATTERN_BUCKETS
         for size in (1, 2, 3)
         for at in range(len(tokens) - size + 1)
     }
@@ -256,6 +256,6 @@ def hash_words(text: str) -> dict[int, float]:
     weights: dict[int, float] = {}
     for items, weight in ((whole, unit), (pieces, 0.5 * unit)):
         for item in items:
-            bucket = zlib.crc32(item.encode()) % WORD_BUCKETS
+            bucket = zlib.crc32(item.encode("utf-8", "surrogatepass")) % WORD_BUCKETS
             weights[bucket] = weights.get(bucket, 0.0) + weight
     return weights

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from router.catalog import Catalog
+from router.routing.features import named_cues
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,6 +29,9 @@ ROWS_OPEN, TEXT_OPEN = 0.1, 0.2
 """Above these a leg may be searched: they keep 0.98 of the right catalogues and 0.997 of the right collections."""
 MAX_NAMES = 4_000
 CHARS = 1_000
+MOST_KEYWORDS = 3
+KEYWORDS_HELD = 0.5
+"""The share of what two words could score that the best chunk reaches, from which on they are looked for."""
 _MOST_REASONS = 3
 LONGEST_VALUE = 5
 """Words of a stored value that is looked for in a question."""
@@ -181,6 +185,19 @@ def _sigmoid(score: float) -> float:
 
 
 # --- exact hits -------------------------------------------------------------------------------------------------------
+
+
+def is_keywords(question: str, probe: Probe) -> bool:
+    """Whether the question is a word or two to look for, most of which the granted documents hold: `press`, `belt tension`. Small
+    talk is short, too, but it shows by its words."""
+    words = _LETTERS.findall(question[:CHARS].lower())
+    spoken = named_cues(question)
+    return (
+        0 < len(words) <= MOST_KEYWORDS
+        and len(content_words(question)) == len(set(words))
+        and not any(cue in spoken for cue in ("greet", "greet0"))
+        and probe.bm25 >= KEYWORDS_HELD * probe.possible > 0
+    )
 
 
 def bare_identifiers(question: str, identifiers: Sequence[str]) -> tuple[str, ...]:
