@@ -92,7 +92,7 @@ def make_questions(catalog: Catalog, seed: int = 11) -> list[str]:
             (one.from_dataset for one in catalog.relationships if one.to_dataset == dataset.name), catalog.datasets[0].name
         )
         text = QUESTIONS[at % len(QUESTIONS)]
-        made.append(text.format(d=dataset.name + "s", f=dataset.fields[6].synonyms[0], v="west", e=child + "s"))
+        made.append(text.format(d=dataset.name + "s", f=dataset.fields[7].synonyms[0], v="west", e=child + "s"))
     return made
 
 
