@@ -25,6 +25,7 @@ CURATED, DERIVED = 0.6, 0.85
 
 MOST_CHARS = 1_000
 MOST_TOKENS = 120
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     from router.sql.compile import lower_form
     from router.sql.planner.automaton import read_pieces
     from router.sql.planner.draft import Stop
+    from router.sql.planner.literals import named
     from router.sql.planner.segment import segment, spread
     from router.sql.planner.shape import shape_form
     from router.sql.planner.tokens import tokenise
@@ -52,12 +54,11 @@ def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     tokens = spread(tokenise(text[: MOST_CHARS + 1]), index)
     if not tokens or len(tokens) > MOST_TOKENS:
         return Abstention("planner_nothing_asked", (), (), (), "there is no question, or too much of it")
-    pieces = segment(tokens, index, today)
+    pieces = named(segment(tokens, index, today), index)
     unknown = tuple(piece.words for piece in pieces if piece.kind == "unknown")
     understood = tuple(Explained(piece.words, piece.kind) for piece in pieces if piece.kind in ("name", "value", "period"))
     if unknown:
-        named = ", ".join(f"`{words}`" for words in unknown)
-        return Abstention("planner_unknown", unknown, understood, _nearest(unknown, index), f"{named} is not known here")
+        return Abstention("planner_unknown", unknown, understood, _nearest(unknown, index), _not_known(unknown))
     try:
         form = shape_form(read_pieces(pieces, index), index)
         lower_form(form, index.catalog)
@@ -67,6 +68,16 @@ def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     except Refused as refused:
         return Abstention(refused.code, (), understood, (), refused.message)
     return replace(form, explained=tuple(Explained(piece.words, told.get(piece.words, piece.kind)) for piece in pieces))
+
+
+def _not_known(words: tuple[str, ...]) -> str:
+    listed = [f"`{word}`" for word in dict.fromkeys(words)]
+    if len(listed) == 1:
+        return f"{listed[0]} is not known here"
+    more = len(listed) - MOST_NAMED
+    if more > 1:
+        return f"{', '.join(listed[:MOST_NAMED])} and {more} more words are not known here"
+    return f"{', '.join(listed[:-1])} and {listed[-1]} are not known here"
 
 
 def _nearest(words: tuple[str, ...], index: Index) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ INVARIANT: a piece that has no part in the draft stops the plan (tests/sql/plann
 from __future__ import annotations
 
 from router.sql.form import Explained
-from router.sql.planner.draft import Draft, Relation, Stop
+from router.sql.planner.draft import Cond, Draft, Relation, Stop
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
 from router.sql.planner.segment import Piece
@@ -60,6 +60,8 @@ class _Reader(Ranks):
             raise self.stop("planner_unused", "not", "a negation belongs to nothing")
         if self.aggs:
             raise self.stop("planner_unused", self.aggs[-1], "an aggregate belongs to nothing")
+        if self.when_asked:
+            raise self.stop("planner_no_time", self.pieces[0].words, "which time is asked for is not said")
         if self.both or self.joined:
             raise self.stop("planner_unused", "both" if self.both else "or", "a joint belongs to nothing")
 
@@ -140,15 +142,23 @@ class _Reader(Ranks):
         elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.selected():
             self.mode = "order"
             self.order_list("desc")
-        elif self.kind() == "grain" or (self.draft.asks and not self.done_by() and self.kind() == "name"):
+        elif self.kind() == "grain" or ((self.draft.asks or self.headline()) and not self.done_by() and self.kind() == "name"):
             self.on_each(piece, "")
         else:
             self.mode = "where"
 
+    def headline(self) -> bool:
+        """ "Claims opened in 2026 by machine": rows and what they are parted by, and no verb that asks for either."""
+        draft = self.draft
+        return draft.head is not None and not draft.shows and not draft.sorts and self.pieces[0].kind in ("name", "value")
+
     def done_by(self) -> bool:
         """Whether "by" follows what was done, and so names who did it."""
         before = self.pieces[self.at - 2]
-        return before.kind == "verb" or (before.kind == "name" and before.words.lower().split()[-1] in VERBS)
+        if before.kind != "name":
+            return before.kind == "verb"
+        last = before.words.lower().split()[-1]
+        return last.endswith("ed") or (last in VERBS and self.as_dataset(before) is None)
 
     def on_total(self, piece: Piece, _: str) -> None:
         """ "In total" adds nothing to a count or a sum, and something to everything else."""
@@ -252,10 +262,13 @@ class _Reader(Ranks):
 
     def on_name(self, piece: Piece, _: str) -> None:
         meaning = piece.meaning
-        if meaning is not None and meaning.metrics and not self.aggs:
+        if meaning is not None and meaning.metrics and (not self.aggs or self.same_aggregate(meaning.metrics)):
+            self.aggs = []
             return self.on_metric(piece, meaning.metrics)
         if self.selected() and self.happened(piece):
             return None
+        if self.when_asked and self.timed(piece) and self.as_dataset(piece) is None:
+            return self.show_when(piece)
         if meaning is not None and not (meaning.datasets or meaning.fields or meaning.partial):
             raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is understood only beside its dataset")
         if self.aggs:
@@ -264,11 +277,30 @@ class _Reader(Ranks):
         dataset, slot = self.noun(piece)
         if slot is None:
             self.on_dataset(dataset, piece, of)
+        elif self.selected() and self.flag(slot):
+            self.mode = "where"
+            self.add(Cond("=", slot, [(True, slot.words)], [None], words=slot.words, at=piece.at))
         elif self.mode == "select" and not self.is_condition(slot):
             self.show(slot)
         else:
             self.condition(slot, piece)
         return None
+
+    def on_when(self, piece: Piece, _: str) -> None:
+        """ "When was ... opened": the time that is named later is what is shown."""
+        if self.at > 1:
+            raise self.stop("planner_unknown", piece.words, f"`{piece.words}` has no meaning here")
+        self.when_asked = True
+
+    def show_when(self, piece: Piece) -> None:
+        self.when_asked = False
+        slot = self.named(piece)
+        slot.time = True
+        mode, self.mode = self.mode, "select"
+        self.draft.shows.append(slot)
+        if self.draft.head:
+            slot.near = self.draft.head
+        self.mode = mode
 
     def on_dataset(self, dataset: str, piece: Piece, of: bool) -> None:
         draft = self.draft

@@ -73,12 +73,17 @@ class Conditions(Reader):
     def described(self) -> None:
         """ "Open claims": a value before its dataset is a condition on it."""
         piece, ahead = self.peek(), self.peek(1)
-        if piece is None or piece.kind != "value" or ahead is None or ahead.kind != "name" or self.as_dataset(ahead) is None:
-            return
+        if piece is None or ahead is None or ahead.kind != "name" or self.as_dataset(ahead) is None:
+            return None
+        if piece.kind == "name" and self.as_dataset(piece) is None and self.flag(slot := self.slot_of(piece)):
+            return self.add(Cond("=", slot, [(True, self.take().words)], [None], words=piece.words, at=piece.at))
+        if piece.kind != "value":
+            return None
         mode, self.mode = self.mode, "where"
         negated, self.negated = self.negated, False
         self.on_value(self.take(), "")
         self.mode, self.negated = mode, negated
+        return None
 
     def is_condition(self, _slot: Slot) -> bool:
         return self.condition_follows(0) and not (self.at - self.which_at <= 2 and self.which and self.kind() == "is")
@@ -137,6 +142,9 @@ class Conditions(Reader):
             self.draft.explained.append(Explained(piece.words, "relation"))
             return None
         raise self.stop("planner_no_condition", slot.words, f"`{slot.words}` is named without a condition")
+
+    def slot_of(self, piece: Piece) -> Slot:
+        return Slot(piece.words, piece.meaning, piece.at, near=self.last_ds)
 
     def add(self, cond: Cond) -> None:
         cond.near = cond.near or self.last_ds
@@ -245,6 +253,12 @@ class Conditions(Reader):
         if kind == "name" and self.mode == "where":
             self.at -= 1
             return self.compared(piece, "=")
+        if self.mode == "select" and not self.selected() and isinstance(piece.number, int) and piece.number > 0:
+            step = 1 if kind == "value" else 0
+            name = self.peek(step)
+            if name is not None and name.kind == "name" and self.as_dataset(name) is not None:
+                self.draft.limit = piece.number  # without an order this is refused later
+                return self.described()
         raise self.stop("planner_number", piece.words, f"what `{piece.words}` is compared with is not said")
 
     def on_period(self, piece: Piece, _: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from router.sql.planner.draft import Ask, Slot, Stop
 from router.sql.planner.draft import Having as Wanted
+from router.sql.planner.index import FieldInfo
 from router.sql.planner.resolve import Choice
 from router.sql.planner.shaping import Shape, all_asks, key_at, key_fields, pointer_to
 
@@ -26,7 +27,7 @@ def show_labels(shape: Shape) -> None:
         return
     if (
         draft.groups
-        and all(group.grain or group.slot is not None for group in draft.groups)
+        and all(group.grain or group.slot is not None or group.dataset != head for group in draft.groups)
         and not draft.sorts
         and not draft.having
     ):
@@ -184,6 +185,14 @@ def refuse_flags(shape: Shape) -> None:
     asks = [ask.slot for ask in all_asks(shape) if ask.slot is not None]
     for slot in (*shape.draft.shows, *asks):
         info = shape.index.info[key_at(shape, slot)]
-        flag = info.datatype == "Boolean" or info.words[:1] in (("is",), ("has",))
+        flag = info.datatype == "Boolean" or info.words[:1] in (("is",), ("has",)) or _stuck(shape, info)
         if flag and slot.meaning is not None and slot.meaning is not shape.index.phrases.get(info.words):
             raise Stop("planner_flag", (slot.words,), f"`{info.name}` says yes or no")
+
+
+def _stuck(shape: Shape, info: FieldInfo) -> bool:
+    """`isofficial`, where "official" is a name of it."""
+    word = info.words[0] if info.words else ""
+    rest = word[2:] if word.startswith("is") else word[3:] if word.startswith("has") else ""
+    meaning = shape.index.phrases.get((rest,)) if rest else None
+    return meaning is not None and info.name in meaning.fields.get(info.dataset, {})

@@ -9,6 +9,7 @@ INVARIANT: what is not in the narrowed catalogue is not in the index (tests/sql/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ MOST_NAMES = 2_000
 """Names among which suggestions are looked for."""
 
 FieldKey = tuple[str, str]
+_PREFIX = re.compile(r"(?<![\w-])[A-Z]{1,8}[-_/](?!\w)")
+"""How a description says what codes begin with: "Part number, PN- and five digits"."""
 _NUMBERS = frozenset({"Integer", "Decimal", "Float"})
 _TIMES = frozenset({"Date", "DateTime", "DateTimeTz"})
 
@@ -86,6 +89,8 @@ class Index:
     metric_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     metric_homes: dict[str, str] = field(default_factory=dict)
     events: dict[str, dict[FieldKey, None]] = field(default_factory=dict)
+    valued: set[FieldKey] = field(default_factory=set)
+    shapes: dict[str, dict[FieldKey, str]] = field(default_factory=dict)
 
     def to_one(self, start: str) -> dict[str, tuple[int, int]]:
         """Datasets that a row of `start` has at most one row of: hops and number of ways (2 stands for more)."""
@@ -237,6 +242,9 @@ def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[
     if time or year:
         for event in _events(words):
             index.events.setdefault(event, {})[dataset.name, one.name] = None
+    if kind == "String" and (key or one.name == dataset.label):
+        for prefix in _PREFIX.findall(one.description):
+            index.shapes.setdefault(prefix.casefold(), {})[dataset.name, one.name] = prefix
     names = _variants((one.name, *((one.label,) if one.label else ()), *one.synonyms))
     for each in names:
         _bind(index, each, dataset.name, one.name, 1.0)
@@ -334,6 +342,7 @@ def _add_values(index: Index, stored: StoredValues) -> None:
     if dataset is None or one is None or len(stored.values) > MOST_VALUES:
         return
     at = (dataset.name, one.name)
+    index.valued.add(at)
     for value in stored.values:
         words = value_words(value)
         if not words:

@@ -37,7 +37,7 @@ class Reader:
         self.last_ds: str | None = None
         self.pending: Slot | None = None
         self.top: int | None = None
-        self.agg_done = False
+        self.agg_done = self.when_asked = False
         self.when: Slot | None = None
 
     def peek(self, ahead: int = 0) -> Piece | None:
@@ -148,14 +148,30 @@ class Reader:
         if piece is None or piece.kind != "name":
             return False
         words = piece.words.lower().split()
-        done = words[-1] == "by" or (words[0] in VERBS and words[0].endswith(("ed", "en", "ing")))
+        done = (
+            words[-1] == "by" or (words[0] in VERBS and words[0].endswith(("ed", "en", "ing"))) or self.happens(piece, ahead + 1)
+        )
         return done and self.kind(ahead + 1) not in ("", "and", "comma", "of", "fill")
+
+    def happens(self, piece: Piece, ahead: int) -> bool:
+        """ "Claims opened in 2025": what was done, and when."""
+        dated = self.kind(ahead) == "period" or (self.kind(ahead) in ("each", "by") and self.kind(ahead + 1) == "grain")
+        return dated and piece.words.lower().endswith("ed") and self.timed(piece)
+
+    def timed(self, piece: Piece) -> bool:
+        """Whether a time field may be meant."""
+        meaning = piece.meaning
+        tables = (meaning.fields, meaning.partial) if meaning is not None else ()
+        return any(self.index.info[owner, name].time for table in tables for owner in table for name in table[owner])
 
     def field_like(self, piece: Piece) -> bool:
         """A name that is a dataset and a field: the field, where a value of it or a comparison follows."""
         ahead = self.peek(1 if self.kind() == "is" else 0)
         if ahead is None or piece.meaning is None:
             return False
+        if ahead.kind == "number" and self.kind() == "number" and self.selected() and not piece.words.lower().endswith("s"):
+            found = [(dataset, name) for dataset, names in piece.meaning.fields.items() for name in names]
+            return bool(found) and all(self.index.info[key].numeric and self.index.info[key].key for key in found)
         if ahead.kind in ("value", "quoted") and ahead.stored:
             return any(name in piece.meaning.fields.get(dataset, {}) for dataset, name in ahead.stored)
         return ahead.kind.startswith("cmp")
@@ -225,6 +241,22 @@ class Reader:
             raise self.stop("planner_two_names", slot.words, f"what `{slot.words}` is for is not certain")
         self.draft.shows.append(slot)
         self.untied.append(slot)
+
+    def flag(self, slot: Slot) -> bool:
+        """A name of yes-or-no fields only, called by another name than their own: what is said to be so."""
+        meaning = slot.meaning
+        if meaning is None or (self.kind() in ("is", "comma", "and") and self.mode == "select"):
+            return False
+        keys = [
+            (dataset, name) for table in (meaning.fields, meaning.partial) for dataset, names in table.items() for name in names
+        ]
+        return bool(keys) and all(self.index.info[key].datatype == "Boolean" for key in keys)
+
+    def same_aggregate(self, metrics: tuple[str, ...]) -> bool:
+        """ "Average approval hours", where that metric is an average."""
+        metric = self.index.catalog.metric(metrics[0])
+        expression = metric.expression.strip().lower() if metric is not None else ""
+        return len(self.aggs) == len(metrics) == 1 and expression.startswith(f"{self.aggs[0]}(")
 
     def step(self, piece: Piece) -> None:
         raise NotImplementedError

@@ -133,10 +133,21 @@ def _pred(shape: Shape, cond: Cond) -> tuple[str, Placed]:
     said_key = key_at(shape, cond.slot) if cond.slot is not None else shape.chosen[cond].key
     for at, (literal, said) in enumerate(cond.literals):
         stored = cond.stored[at] if cond.stored else None
+        if stored and said_key not in stored and said_key in shape.index.valued and isinstance(literal, str):
+            stored = {said_key: _elsewhere(cond, stored, said_key)}
         values.append(_value(shape, said_key, op, literal, said, stored))
     if cond.all_of and cond.op == "in" and not cond.negated and len(values) > 1:
         return key[0], Compare(ref, "in", tuple(values))
     return key[0], Compare(ref, op, tuple(values))
+
+
+def _elsewhere(cond: Cond, stored: dict[FieldKey, str], key: FieldKey) -> str:
+    """The spelling of a value that no row of the named field has, in another field of that name; a text of something else is refused."""
+    meaning = cond.slot.meaning if cond.slot is not None else None
+    for (dataset, name), spelled in stored.items():
+        if meaning is not None and name in meaning.fields.get(dataset, {}):
+            return spelled
+    raise Stop("planner_value", (cond.words,), f"no `{key[1]}` is `{cond.literals[0][1]}`")
 
 
 def _value(shape: Shape, key: FieldKey, op: Op, literal: Scalar, said: str, stored: dict[FieldKey, str] | None) -> Value:
@@ -145,6 +156,8 @@ def _value(shape: Shape, key: FieldKey, op: Op, literal: Scalar, said: str, stor
         return Value(str(literal), said, "question")
     if stored is not None and key in stored:
         return Value(stored[key], said, "index")
+    if isinstance(literal, bool):
+        return Value(literal, said, "question")
     if isinstance(literal, str):
         if info.numeric:
             raise Stop("planner_value", (said,), f"`{info.name}` is a number and `{said}` is not")
@@ -156,6 +169,8 @@ def _value(shape: Shape, key: FieldKey, op: Op, literal: Scalar, said: str, stor
         if info.datatype == "Boolean":
             raise Stop("planner_value", (said,), f"`{info.name}` is true or false")
         shape.penalty = max(shape.penalty, 0.05)
+        return Value(literal, said, "question")
+    if isinstance(literal, bool) and info.datatype == "Boolean":
         return Value(literal, said, "question")
     if info.time or info.datatype == "Boolean":
         raise Stop("planner_value", (said,), f"`{info.name}` is not compared with a number")

@@ -197,6 +197,8 @@ class Ranks(Measures):
         if self.kind().startswith("agg:") and self.kind(1) == "name":
             return self.extreme_of(cast(Aggregate, self.take().kind.partition(":")[2]), descending, piece)
         self.described()
+        if self.kind() == "value" and self.kind(1) == "name" and self.draft.head and _plain(piece) in ("most", "fewest", "least"):
+            self.on_value(self.take(), "")
         used = self.began > 0 and self.pieces[self.began - 1].words.lower() in ("used", "use", "uses")
         if self.peek() is None and used and len(self.draft.shows) == 1 and not self.draft.asks:
             return self.rank(Sort(common=True, descending=descending, superlative=True, words=piece.words))

@@ -200,8 +200,12 @@ def _adjective_choices(slot: Slot, draft: Draft, index: Index, known: set[str]) 
 def _adjectives(slot: Slot, datasets: list[str], index: Index, known: set[str]) -> list[Choice]:
     found: list[Choice] = []
     for dataset in datasets:
+        time = index.declared[dataset].time
         for rank, (words, descending) in enumerate(slot.wanted):
             wanted = tuple(words.split())
+            if words == "date" and time is not None:
+                found.append(Choice((dataset, time), 0.9, _gain(dataset, slot.near, known), descending))
+                break
             names = [
                 info.name
                 for info in _fields_of(index, dataset)

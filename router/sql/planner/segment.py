@@ -14,10 +14,11 @@ from datetime import date
 
 from router.sql.planner.dates import Period, read_period
 from router.sql.planner.index import FieldKey, Index, Meaning, quoted_words
+from router.sql.planner.literals import coded
 from router.sql.planner.tokens import Number, Token
-from router.sql.planner.words import COMPARATIVES, FILLER, GRAINS, LONGEST, PHRASES, SUPERLATIVES, UNITS, VERBS
+from router.sql.planner.words import COMPARATIVES, FILLER, GRAINS, LONGEST, PHRASES, SHARES, SUPERLATIVES, UNITS, VERBS
 
-NAME, PART, OPERATOR, VALUE, FILL, UNKNOWN, EACH_PIECE = 1.0, 0.93, 1.01, 0.9, 0.62, -4.0, 0.04
+NAME, PART, OPERATOR, VALUE, CODE, FILL, UNKNOWN, EACH_PIECE = 1.0, 0.93, 1.01, 0.9, 0.85, 0.62, -4.0, 0.04
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Piece:
 _AT_START = frozenset(
     "name state list report select identify get see sort order rank record number numbers provide show display find search".split()
 )
+_DETERMINERS = frozenset("a an the their its his her".split())
+"""Within a name these say nothing: "below their reorder level" is "below reorder level"."""
 _SINGLE = frozenset({"with", "is", "of", "in", "and", "or", "by", "his"})
 
 
@@ -99,7 +102,12 @@ def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator
         yield (0.9 if token.kind == "number" else 0.7), Piece("number", at, 1, token.text, number=token.number)
     yield from _names(tokens, at, index)
     yield from _values(tokens, at, index)
-    if token.low in VERBS:
+    stored = coded(token, index)
+    if stored:
+        yield CODE, Piece("value", at, 1, token.text, stored=stored)
+    if token.low in SHARES and at + 1 < len(tokens) and tokens[at + 1].low == "of":
+        yield 0.7, Piece("percent", at, 1, token.text)
+    if token.low in VERBS and not _noun_like(tokens, at):
         yield 0.6, Piece("verb", at, 1, token.text)
     if token.low in FILLER:
         yield FILL, Piece("fill", at, 1, token.text)
@@ -113,6 +121,11 @@ def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator
         yield 0.64, Piece("grain", at, 1, token.text, literal=GRAINS[token.lemma])
     yield from _derived(token, at, index)
     yield UNKNOWN, Piece("unknown", at, 1, token.text)
+
+
+def _noun_like(tokens: Sequence[Token], at: int) -> bool:
+    """ "The reserve": after an article a verb is none, unless it is a participle."""
+    return bool(at) and tokens[at - 1].low in ("the", "a", "an") and not tokens[at].low.endswith(("ed", "en", "ing"))
 
 
 def _quoted(token: Token, at: int, index: Index) -> Piece:
@@ -172,12 +185,15 @@ def _names_a_field(words: tuple[str, ...], index: Index) -> bool:
 def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[float, Piece]]:
     longest = min(index.longest.get(tokens[at].lemma, 0), len(tokens) - at)
     words: tuple[str, ...] = ()
-    for size in range(1, longest + 1):
+    bare: tuple[str, ...] = ()
+    for size in range(1, min(longest + 1, len(tokens) - at) + 1):
         token = tokens[at + size - 1]
         if token.kind == "quoted":
             return
         words = (*words, token.lemma)
-        meaning = index.phrases.get(words)
+        if token.low not in _DETERMINERS:
+            bare = (*bare, token.lemma)
+        meaning = index.phrases.get(words) or (index.phrases.get(bare) if token.low not in _DETERMINERS else None)
         if meaning is None:
             continue
         exact = bool(meaning.fields or meaning.metrics or meaning.roles or 1.0 in meaning.datasets.values())

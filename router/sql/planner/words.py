@@ -57,6 +57,7 @@ _PHRASES: dict[str, str] = {
         |tell me|display|select|get|get me|provide|fetch|compute|calculate|report|identify|name|state|i want to know|i want
         |can you tell me|please show|please list|could you|what|which|who|who is|who are|which are|which is|what does|what do
         |what did|search for|search|retrieve|determine|for which|in which|see""",
+    "when": "when was|when were|when did",
     "everything": """all information|all the information|all details|all the details|all info|everything|all columns|all fields|the details
         |the information|all data""",
     # measures
@@ -109,7 +110,8 @@ _PHRASES: dict[str, str] = {
     "not": "not|never|cannot|neither|nor|don't|doesn't|didn't|isn't|aren't|wasn't|haven't|hasn't",
     "no": """no|without|without any|without a|without an|do not have|does not have|did not have|have no|has no|had no|don't have
         |doesn't have|do not have any|does not have any|did not have any|have not had|has not had|lack|lacks|lacking|not have
-        |not have any|with no|who have no|that have no|not any|zero|have never had|has never had|with zero""",
+        |not have any|with no|who have no|that have no|not any|zero|have never had|has never had|with zero
+        |not a single|not one|not even one""",
     "except": """other than|except|except for|excluding|besides|apart from|but not|is different from|different from|different than
         |outside|not including""",
     "contains": """containing|contains|contain|that contains|includes the word|include the word|include the substring
@@ -165,6 +167,7 @@ _PHRASES: dict[str, str] = {
     "of": "of|for|belonging to|about|regarding|across|across all|among all|over all",
     "total": "in total|in all|all together",
     "whole": "in the database|in the system",
+    "fill": "at the moment|at this moment|right now|at present|as of now|as of today|for the moment|at this time",
     "in": "in|from|on|at|within|inside|during|under the|located in|that come from|from the|based in",
     "his": "their|its|his|her|that of|those of",
 }
@@ -299,6 +302,9 @@ MEASURING: dict[str, tuple[tuple[str, bool], ...]] = {
     **dict.fromkeys(("earn", "earns", "earned", "earning"), (("salary", True), ("earning", True), ("income", True))),
     **dict.fromkeys(("last", "lasts", "lasted", "lasting"), (("duration", True), ("length", True))),
 }
+
+SHARES = frozenset("share percentage proportion fraction ratio rate percent".split())
+"""Before "of" they ask for one number over another, which only a metric can say."""
 
 UNITS = frozenset(
     """year years old yrs dollar dollars usd eur euro euros pound pounds lbs kg kgs kilogram kilograms km kilometer kilometers mile miles meter

@@ -1,0 +1,168 @@
+"""Texts that no index holds: codes whose shape a description tells, names on a label; and what else plain questions of a desk need.
+
+Over the demonstration's own catalogue.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from router.policy import load_policies
+from router.sql.form import Compare, Form
+from router.sql.planner import Abstention, StoredValues, build_index, plan_question
+
+TODAY = date(2026, 12, 1)
+VALUES = (
+    StoredValues("claims", "status", ("open", "paid", "refused", "disputed")),
+    StoredValues("claims", "region", ("North",)),
+    StoredValues("depots", "region", ("West", "East", "North", "South")),
+    StoredValues("claims", "machine", ("CX-400", "PM-7")),
+)
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return load_policies(Path(__file__).parents[3] / "policies").catalog
+
+
+@pytest.fixture(scope="module")
+def index(catalog):
+    return build_index(catalog, VALUES)
+
+
+def answered(index, text):
+    found = plan_question(text, index, TODAY)
+    assert isinstance(found, Form), (text, found)
+    return found
+
+
+def asked_back(index, text):
+    found = plan_question(text, index, TODAY)
+    assert isinstance(found, Abstention), (text, found)
+    return found
+
+
+def conditions(form):
+    return [(str(pred.ref), pred.op, *(one.value for one in pred.values)) for pred in form.where if isinstance(pred, Compare)]
+
+
+def shown(form):
+    return [str(ref) for ref in form.show]
+
+
+@pytest.mark.parametrize("spelled", ["CLM-2026-0117", "clm-2026-0117"])
+def test_a_code_belongs_to_the_key_whose_description_tells_its_shape(index, spelled):
+    form = answered(index, f"What is the reserve of claim {spelled}?")
+    assert shown(form) == ["claims.reserve"]
+    assert conditions(form) == [("claims.claim_id", "=", "CLM-2026-0117")]
+
+
+def test_a_code_and_the_number_of_a_depot(index):
+    form = answered(index, "What is the price of PN-70460 at depot 1?")
+    assert shown(form) == ["parts.price_eur"]
+    assert conditions(form) == [("parts.part", "=", "PN-70460"), ("parts.depot", "=", 1)]
+
+
+@pytest.mark.parametrize("code", ["LD-9", "XX-12345", "PN", "PN-", "-PN-1"])
+def test_a_code_of_no_known_shape_is_not_bound(index, code):
+    asked_back(index, f"How many claims are about the {code}?")
+
+
+def test_what_two_fields_could_hold_is_not_bound(catalog):
+    from dataclasses import replace
+
+    def told(one):
+        return replace(one, description="Bin code, PN- and more") if one.name == "bin" else one
+
+    twice = tuple(
+        replace(one, fields=tuple(map(told, one.fields)), primary_key=("tenant", "part", "depot", "bin"))
+        if one.name == "parts"
+        else one
+        for one in catalog.datasets
+    )
+    index = build_index(replace(catalog, datasets=twice), VALUES)
+    assert asked_back(index, "What is the price of PN-70460?").code == "planner_ambiguous"
+
+
+@pytest.mark.parametrize(
+    "text", ["What is the home telephone of Ada Lindqvist?", "Show the home telephone of technician Ada Lindqvist"]
+)
+def test_a_name_is_looked_for_on_the_label(index, text):
+    form = answered(index, text)
+    assert shown(form) == ["technicians.home_phone"]
+    assert conditions(form) == [("technicians.name", "=", "Ada Lindqvist")]
+
+
+def test_a_name_is_not_looked_for_on_a_label_that_is_indexed_or_a_key(catalog, index):
+    indexed = build_index(catalog, (*VALUES, StoredValues("technicians", "name", ("Otto Sato",))))
+    assert asked_back(indexed, "What is the home telephone of Ada Lindqvist?").unbound == ("Ada", "Lindqvist")
+    asked_back(index, "What is the amount of Ada Lindqvist?")
+    asked_back(index, "Which claims were reported by Rosa Novak?")
+
+
+def test_a_share_is_of_a_metric_or_is_not_answered(index):
+    assert asked_back(index, "Which share of the claims is open in each region?").code == "planner_percent"
+    assert asked_back(index, "What percentage of claims is disputed?").code == "planner_percent"
+    assert isinstance(plan_question("What is the share of open claims per region?", index, TODAY), Form)
+
+
+def test_what_was_done_and_when_is_a_condition_and_no_field_that_is_counted(index):
+    """It was once the number of different days."""
+    form = answered(index, "How many of the claims opened in 2025 were refused?")
+    assert str(form.measures[0].of) == "claims.*"
+    assert conditions(form) == [("claims.status", "=", "refused")]
+    assert (form.time.start, form.time.end) == (date(2025, 1, 1), date(2026, 1, 1))
+
+
+@pytest.mark.parametrize("text", ["Number of claims by status", "Claims opened in 2026 by status"])
+def test_by_parts_what_is_counted(index, text):
+    form = answered(index, text)
+    assert [str(dim.ref) for dim in form.by] == ["claims.status"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("How many approvals were verbal?", True), ("How many verbal approvals are there?", True)]
+)
+def test_a_flag_is_what_rows_are(index, text, value):
+    assert conditions(answered(index, text)) == [("approvals.verbal", "=", value)]
+
+
+def test_a_name_holds_words_that_say_nothing(index):
+    form = answered(index, "How many parts are below their reorder level at depot 2?")
+    assert conditions(form) == [("parts.running_low", "=", True), ("parts.depot", "=", 2)]
+
+
+def test_the_first_rows_of_an_order(index):
+    form = answered(index, "What are the 5 open claims with the highest amount?")
+    assert form.limit == 5
+    assert [(str(one.by.ref), one.descending) for one in form.order] == [("claims.amount", True)]
+    assert conditions(form) == [("claims.status", "=", "open")]
+    assert asked_back(index, "What are the 5 open claims?").code == "planner_top"
+
+
+def test_when_shows_the_time_that_is_named(index):
+    form = answered(index, "When was PN-88251 last counted at depot 1?")
+    assert shown(form) == ["parts.counted_on"]
+    asked_back(index, "When was PN-88251?")
+
+
+def test_a_noun_that_is_hidden_is_no_verb(catalog):
+    """Somebody who has no `reserve` once got the number of the claim instead."""
+    from dataclasses import replace
+
+    less = tuple(replace(one, fields=tuple(field for field in one.fields if field.name != "reserve")) for one in catalog.datasets)
+    found = asked_back(build_index(replace(catalog, datasets=less), VALUES), "What is the reserve of claim CLM-2026-0117?")
+    assert found.unbound == ("reserve",)
+
+
+def test_a_value_that_only_another_field_of_that_name_holds_is_none_here_and_one_of_something_else_is_refused(index):
+    assert conditions(answered(index, "How many claims are there in region South?")) == [("claims.region", "=", "South")]
+    assert asked_back(index, "How many claims with status CX-400?").code in ("planner_value", "planner_no_condition")
+
+
+def test_words_that_are_not_known_are_told_in_grammar(index):
+    assert asked_back(index, "How many suspicious claims are there?").message == "`suspicious` is not known here"
+    assert asked_back(index, "Why did water rise?").message == "`Why`, `water` and `rise` are not known here"
