@@ -18,12 +18,13 @@ from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError
 from router.lexicon import identifiers
 from router.line import Asking
-from router.routing.follow_up import KindOf, leans, resolve
+from router.routing.follow_up import KindOf, leans, points_back, resolve
 from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, gate_text, is_keywords
 from router.routing.heads import score
 from router.routing.language import is_foreign
 
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
+LEANS = "it leans on an earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
 
@@ -33,32 +34,36 @@ def gather(asking: Asking) -> None:
     if asking.question.context:
         whole = asking.watch.stage("context", lambda: _resolve(asking))
         if whole is None:
-            _gather_leaning(asking)
+            if not _gather_leaning(asking):
+                asking.found.clarify = Clarify(NOT_WHOLE, ())
             return
         if whole != asking.question.text:
             asking.watch.note(note=f"read as: {whole}")
             asking = replace(asking, question=replace(asking.question, text=whole))
+        elif points_back(whole) and _gather_leaning(asking):
+            return
     _gather(asking)
 
 
-def _gather_leaning(asking: Asking) -> None:
+def _gather_leaning(asking: Asking) -> bool:
     """Prose may be searched with the words of both questions, since passages show what they are about; rows may not, since a
-    guess would be answered as if it had been asked."""
-    asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it leans on an earlier question",))
-    if asking.question.route != "sql":
-        text = f"{asking.question.context[-1]} {asking.question.text}"
-        both = replace(asking, question=replace(asking.question, text=text))
-        embedded = embed_question(both)
-        candidates, failure = _find(both, embedded)
-        if failure is not None:
-            raise failure
-        if candidates is not None and _gate_prose(both, candidates).is_open and _is_prose(both, embedded):
-            reason = "it leans on an earlier question: both were searched for together"
-            asking.found.route = Route("documents", {}, 0.0, abstained=True, reasons=(reason,))
-            rank_candidates(both, candidates)
-            return
+    guess would be answered as if it had been asked. False where prose was not asked for or is not there."""
+    if asking.question.route == "sql":
+        asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=(LEANS,))
+        return False
+    text = f"{asking.question.context[-1]} {asking.question.text}"
+    both = replace(asking, question=replace(asking.question, text=text))
+    embedded = embed_question(both)
+    candidates, failure = _find(both, embedded)
+    if failure is not None:
+        raise failure
+    if candidates is None or not _gate_prose(both, candidates).is_open or not _is_prose(both, embedded):
         _forget_search(asking)
-    asking.found.clarify = Clarify(NOT_WHOLE, ())
+        asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=(LEANS,))
+        return False
+    asking.found.route = Route("documents", {}, 0.0, abstained=True, reasons=(f"{LEANS}: both were searched for together",))
+    rank_candidates(both, candidates)
+    return True
 
 
 def _is_prose(asking: Asking, embedded: Embedded | None) -> bool:

@@ -207,13 +207,21 @@ def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
     def judge() -> float:
         maxsim = rank.similarities(question, [item.stored for item in head])
         found = relevance.Found(run.asking.question.text, first.candidates, first.possible, head, maxsim)
-        return relevance.load_gate().likelihood(relevance.features(found))
+        return relevance.weigh(relevance.load_gate().likelihood(relevance.features(found)), _prior(run.asking))
 
     try:
         return run.asking.watch.stage("relevance", judge)
     except ValueError:
         run.asking.watch.note(note="not judged")  # damaged vectors: the rerank has said so
         return None
+
+
+def _prior(asking: Asking) -> float:
+    """How likely the wording made it that text is needed at all; 1 where nobody weighed it."""
+    scores = asking.found.route.scores
+    text = scores.get("documents", 0.0) + scores.get("both", 0.0)
+    whole = text + scores.get("sql", 0.0)
+    return text / whole if whole > 0 else 1.0
 
 
 def _shown(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:

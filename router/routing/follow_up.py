@@ -65,9 +65,24 @@ def _resolve_one(whole: str, question: str, kind_of: KindOf) -> Resolved | None:
     return None if text == whole else Resolved(text, tuple(changes))
 
 
+_BACK = re.compile(
+    r"\b(?:it|its|they|them|their|those|these|he|she|him|his|her|(?:this|that|the (?:same|other)) one|the same)\b", re.IGNORECASE
+)
+_LED = re.compile(r"\b(?:what|how) about\b|\bthe same\b|\binstead\b", re.IGNORECASE)
+
+
 def leans(question: str) -> bool:
-    """Whether the question, with others before it, says by itself too little to be asked alone."""
-    return _leans(question, first=False)
+    """Whether the question, with others before it, is no question by itself: `and on the wrapper?`."""
+    lead = _LEAD.match(question[:MAX_CHARS].strip())
+    led = lead.group().strip() if lead else ""
+    if _LED.search(led):
+        return True
+    return _fragment(question) is not None and (bool(led) or len(question.split()) <= 3)
+
+
+def points_back(question: str) -> bool:
+    """Whether a word of it stands for something in the questions before."""
+    return _BACK.search(question[:MAX_CHARS]) is not None
 
 
 # --- the elliptical question ------------------------------------------------------------------------------------------

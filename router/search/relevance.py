@@ -75,6 +75,15 @@ def parse_gate(body: Mapping[str, Any]) -> Gate:
     return Gate(weights, float(body["bias"]), float(body["again"]), float(body["empty"]))
 
 
+def weigh(likely: float, prior: float) -> float:
+    """The likelihood where the question was unlikely to need text at all: odds times odds. From a half on the wording says nothing
+    against it, and the likelihood stays."""
+    if prior >= 0.5 or likely <= 0:
+        return likely
+    odds = likely / max(1e-9, 1 - likely) * prior / (1 - prior)
+    return odds / (1 + odds)
+
+
 def features(found: Found) -> tuple[float, ...]:
     """In the order of FEATURES, each about 0 to 1."""
     best = sorted((candidate.cosine for candidate in found.candidates), reverse=True)
