@@ -13,7 +13,7 @@ from router.sql.planner.draft import Cond, Draft, Relation, Stop
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import IDLE_VERBS, VERBS
+from router.sql.planner.words import IDLE_VERBS, PARTICIPLES, VERBS
 
 _SKIPPED = frozenset({"unit", "whole"})
 _RELATIVE = frozenset("who which where whose that what when".split())
@@ -158,7 +158,7 @@ class _Reader(Ranks):
         if before.kind != "name":
             return before.kind == "verb"
         last = before.words.lower().split()[-1]
-        return last.endswith("ed") or (last in VERBS and self.as_dataset(before) is None)
+        return last.endswith("ed") or (last in PARTICIPLES and self.as_dataset(before) is None)
 
     def on_total(self, piece: Piece, _: str) -> None:
         """ "In total" adds nothing to a count or a sum, and something to everything else."""
@@ -309,6 +309,7 @@ class _Reader(Ranks):
             if draft.head is None:
                 draft.head = dataset
                 draft.heads.append(dataset)
+                self.headed_at = self.at
                 return
             if dataset == draft.head or tied:
                 draft.heads.append(dataset)

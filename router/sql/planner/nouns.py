@@ -33,7 +33,7 @@ class Reader:
         self.negated = self.none = self.number = self.sorting = self.never = self.joined = self.both = self.of = self.which = (
             False
         )
-        self.which_at = -9
+        self.which_at = self.headed_at = -9
         self.last_ds: str | None = None
         self.pending: Slot | None = None
         self.top: int | None = None
@@ -99,6 +99,9 @@ class Reader:
     def noun(self, piece: Piece) -> tuple[str, Slot | None]:
         """A name read where it stands: (dataset, None) or (its dataset or "", slot). "DS F" and "DS's F" tie F to DS."""
         dataset = self.as_dataset(piece)
+        if dataset is not None and self.numbered(piece, dataset):
+            self.mention(dataset, piece)
+            return dataset, self.named(piece, tie=dataset)
         if dataset is not None:
             step = 1 if self.kind() == "fill" else 0
             ahead = self.peek(step)
@@ -164,14 +167,19 @@ class Reader:
         tables = (meaning.fields, meaning.partial) if meaning is not None else ()
         return any(self.index.info[owner, name].time for table in tables for owner in table for name in table[owner])
 
+    def numbered(self, piece: Piece, dataset: str) -> bool:
+        """ "Depot 4": a dataset that is told by the number which follows, and which its key is called like."""
+        names = piece.meaning.fields.get(dataset, {}) if piece.meaning is not None else {}
+        keyed = len(names) == 1 and all(
+            self.index.info[dataset, name].numeric and self.index.info[dataset, name].key for name in names
+        )
+        return keyed and self.kind() == "number" and self.selected() and not piece.words.lower().endswith("s")
+
     def field_like(self, piece: Piece) -> bool:
         """A name that is a dataset and a field: the field, where a value of it or a comparison follows."""
         ahead = self.peek(1 if self.kind() == "is" else 0)
         if ahead is None or piece.meaning is None:
             return False
-        if ahead.kind == "number" and self.kind() == "number" and self.selected() and not piece.words.lower().endswith("s"):
-            found = [(dataset, name) for dataset, names in piece.meaning.fields.items() for name in names]
-            return bool(found) and all(self.index.info[key].numeric and self.index.info[key].key for key in found)
         if ahead.kind in ("value", "quoted") and ahead.stored:
             return any(name in piece.meaning.fields.get(dataset, {}) for dataset, name in ahead.stored)
         return ahead.kind.startswith("cmp")
@@ -237,8 +245,10 @@ class Reader:
         if self.agg_done and self.pieces[self.at - 2].kind == "and" and self.draft.asks and not self.draft.shows:
             raise self.stop("planner_after_aggregate", slot.words, f"whether `{slot.words}` is aggregated, too, is not certain")
         before = self.pieces[self.began - 1].kind if self.began else ""
-        if self.draft.asks and before not in ("", "ask", "and", "comma", "also", "of", "his", "both", "sortverb"):
+        if self.draft.asks and before not in ("", "ask", "and", "comma", "also", "both", "sortverb"):
             raise self.stop("planner_two_names", slot.words, f"what `{slot.words}` is for is not certain")
+        if before in ("and", "comma") and self.headed_at == self.began - 1 and not self.draft.shows and not self.draft.asks:
+            self.draft.labelled = True  # "the depots and their cities"
         self.draft.shows.append(slot)
         self.untied.append(slot)
 

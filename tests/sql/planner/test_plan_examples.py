@@ -232,6 +232,45 @@ def test_most_related_rows():
     assert By(Ref(D, "code")) in form.by
 
 
+def test_by_and_per_group_with_and_without_a_measure():
+    for text in ("claims by status", "How many claims per status?", "Number of open claims by status"):
+        form = plan(text)
+        assert form.by == (By(Ref(C, "status")),), text
+        assert form.measures == (Aggregated("count", Ref(C, "*")),), text
+
+
+def test_the_newest_is_the_last_by_the_declared_time():
+    form = plan("newest claim")
+    assert form.order == (Order(By(Ref(C, "reported_at")), descending=True, nulls="last"),)
+    assert form.limit == 1
+
+
+def test_an_average_of_a_metric_that_is_one():
+    assert plan("average approval time by month").measures == (Named("approval_time"),)
+    assert declined("total approval time by month").code == "planner_unknown"
+
+
+def test_a_grain_is_in_order():
+    form = plan("How many claims were reported per month?")
+    assert form.order == (Order(By(Ref(C, "reported_at"), "month")),) or form.order == (Order(form.by[0]),)
+
+
+def test_between_two_numbers_of_related_rows():
+    form = plan("Which depots have between 2 and 30 claims?")
+    assert {pred.count for pred in form.where if isinstance(pred, Exists)} == {(">=", 2), ("<=", 30)}
+
+
+def test_a_shared_noun_is_spread():
+    """ "Limit and claim amount" are two names; a dataset beside a field is shown by its label."""
+    form = plan("Show the closed and reported at of claims with an amount above 9000")
+    assert {str(ref) for ref in form.show} == {f"{C}.closed_at", f"{C}.reported_at"}
+
+
+def test_a_dataset_beside_a_field_is_shown_by_its_label():
+    form = plan("List the depots and the city")
+    assert form.show == (Ref(D, "code"), Ref(D, "city"))
+
+
 # --- what a caller may use --------------------------------------------------------------------------------------------
 
 

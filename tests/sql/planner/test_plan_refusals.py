@@ -38,6 +38,12 @@ REFUSALS = [
     ("nothing asked", "the of and", "planner_nothing_asked"),
     ("another language", "Wie viele offene Schäden gibt es in der Region West?", "planner_unknown"),
     ("aggregate of some rows", "Which claims have an amount above the average amount of open claims?", "planner_nested"),
+    ("state without a value", "How many claims were cancelled?", "planner_unknown"),
+    ("verb without an object", "How many claims were shipped?", "planner_unknown"),
+    ("all of many", "Which depots have all claims?", "planner_universal"),
+    ("field beside a measure", "What is the average amount of claims product", "planner_two_names"),
+    ("two questions", "Which depots have claims which approvals have", "planner_two_names"),
+    ("largest rows", "Which depots have the largest claims?", "planner_no_field"),
     ("text too long", "claims " * 500, "planner_too_long"),
 ]
 
