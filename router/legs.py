@@ -19,12 +19,13 @@ from router.errors import PointsmanError, Refused, SourceError
 from router.lexicon import identifiers
 from router.line import Asking
 from router.routing.follow_up import KindOf, leans, points_back, resolve
-from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, gate_text, is_keywords
+from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, content_words, gate_text, is_keywords
 from router.routing.heads import score
 from router.routing.language import is_foreign
 
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 LEANS = "it leans on an earlier question"
+NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
 
@@ -42,6 +43,10 @@ def gather(asking: Asking) -> None:
             asking = replace(asking, question=replace(asking.question, text=whole))
         elif points_back(whole) and _gather_leaning(asking):
             return
+    elif points_back(asking.question.text) and len(content_words(asking.question.text)) < 2:
+        asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it points at something that was not said",))
+        asking.found.clarify = Clarify(NOT_SAID, ())
+        return
     _gather(asking)
 
 

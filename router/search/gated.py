@@ -11,14 +11,19 @@ from __future__ import annotations
 from router.search.feedback import TOP, build_feedback
 from router.search.merge import merge
 from router.search.port import Ordered, Part, Searching, Strategy, Tools
-from router.search.relevance import Gate
+from router.search.relevance import Gate, names_nothing
 
 
 def gated(inner: Strategy, gate: Gate) -> Strategy:
     def run(question: str, tools: Tools) -> Searching:
         ordered = yield from inner(question, tools)
         likely = tools.likelihood(ordered.passages)
-        if ordered.whole or likely is None or likely >= gate.again:
+        if ordered.whole or likely is None:
+            return ordered
+        if names_nothing(question, ordered.passages):
+            tools.trace.notes.append("what is named stands nowhere")
+            return Ordered(ordered.passages, answers=False)
+        if likely >= gate.again:
             return ordered
         best, better = ordered, likely
         first = tools.first()

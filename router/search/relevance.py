@@ -30,6 +30,7 @@ COVERING = 3
 NEAREST = 3
 _DEPTH = 10
 _WORD = re.compile(r"[^\W_]+")
+_JOINTS = re.compile(r"[-_./ ]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,20 @@ def missing_identifiers(text: str, texts: Sequence[str]) -> list[str]:
     """Identifiers of the question that stand in none of the texts, as written in small letters."""
     lowered = [one.lower() for one in texts]
     return [word for word in identifiers(text) if not any(word in one for one in lowered)]
+
+
+def names_nothing(text: str, ranked: Sequence[Ranked]) -> bool:
+    """Whether the question names things by codes (`CX-900`, `send_with_retry`) of which no passage holds a single one, however it is
+    joined: what is like them is no answer about them. Plain numbers are no names: a year need not stand in its answer."""
+    named = [_joined(word) for word in identifiers(text) if any(char.isalpha() for char in word)]
+    if not named:
+        return False
+    held = [_joined(_evidence(item)) for item in ranked]
+    return not any(name in one for name in named for one in held)
+
+
+def _joined(text: str) -> str:
+    return _JOINTS.sub("", text.lower())
 
 
 def build_note(text: str, ranked: Sequence[Ranked]) -> str:

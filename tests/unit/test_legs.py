@@ -269,6 +269,16 @@ def test_a_follow_up_on_prose_is_searched_with_the_question_before(router):
     assert "guide/water.md" in [passage.document_id for passage in answer.passages]
 
 
+def test_what_points_at_nothing_is_asked_back(router):
+    answer = put(router, "How do I set it?")
+    assert (answer.outcome, answer.route.name, answer.passages) == ("clarify", "clarify", ())
+
+
+def test_a_code_that_stands_nowhere_is_not_answered_with_its_like(router):
+    assert put(router, "What does claim form ZX-900 need for water damage?", route="documents").outcome == "empty"
+    assert put(router, "What does a claim need for water damage?", route="documents").outcome == "answered"
+
+
 # --- versions, neighbours, budget -------------------------------------------------------------------------------------
 
 
