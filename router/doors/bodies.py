@@ -10,11 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.app import DEFAULT_K, MAX_CONTEXT, MAX_DEADLINE_S, MAX_K
+from router.app import DEFAULT_K, MAX_CONTEXT, MAX_DEADLINE_S, MAX_K, MAX_NARROWING_CHARS
 from router.ask import MAX_QUESTION_CHARS
 from router.domain import Outcome, Wanted
+from router.search.narrowing import MOST_FILTERS
 
 Earlier = Annotated[str, Field(max_length=MAX_QUESTION_CHARS)]
+
+
+Narrowing = Annotated[str, Field(min_length=1, max_length=MAX_NARROWING_CHARS)]
 
 
 class Asked(BaseModel):
@@ -44,6 +48,15 @@ class Searched(Asked):
     """A question whose evidence may be passages."""
 
     k: int = Field(default=DEFAULT_K, strict=True, ge=1, le=MAX_K, description="How many passages are wanted.")
+    strategy: str | None = Field(
+        default=None, max_length=40, description="How documents are searched; left out, Pointsman chooses."
+    )
+    sources: list[Narrowing] | None = Field(default=None, max_length=MOST_FILTERS, description="Only these sources, by name.")
+    filters: list[Narrowing] | None = Field(
+        default=None,
+        max_length=MOST_FILTERS,
+        description="Only documents labelled so, each FIELD=VALUE. They narrow what may be seen and never widen it.",
+    )
 
 
 class AskBody(Searched):

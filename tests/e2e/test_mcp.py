@@ -170,7 +170,9 @@ def test_no_argument_says_who_asks(router, token_file):
     tools, results = in_session(router, token_file, use)
     assert {said(result) for result in results} == {"argument_unknown"}
     for tool in tools:
-        assert set(tool.input_schema["properties"]) <= {"question", "context", "k", "route", "deadline_ms"}
+        assert set(tool.input_schema["properties"]) <= {
+            "question", "context", "k", "route", "strategy", "sources", "filters", "deadline_ms",
+        }  # fmt: skip
         assert tool.input_schema["additionalProperties"] is False
         assert tool.annotations.read_only_hint is True
 
