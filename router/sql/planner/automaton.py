@@ -13,7 +13,7 @@ from router.sql.planner.draft import Cond, Draft, Relation, Stop
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import IDLE_VERBS, PARTICIPLES, VERBS
+from router.sql.planner.words import AGES, IDLE_VERBS, PARTICIPLES
 
 _SKIPPED = frozenset({"unit", "whole"})
 _RELATIVE = frozenset("who which where whose that what when".split())
@@ -274,6 +274,9 @@ class _Reader(Ranks):
         if self.aggs:
             return self.measure(piece)
         of, self.of = self.of, False
+        done = piece.words.lower().endswith("ed") and self.timed(piece) and self.pieces[self.at - 2].kind == "is" and self.at > 1
+        if done and self.draft.head is not None and not self.draft.shows:
+            raise self.stop("planner_no_condition", piece.words, f"when something was `{piece.words}` is not said")
         dataset, slot = self.noun(piece)
         if slot is None:
             self.on_dataset(dataset, piece, of)
@@ -298,6 +301,9 @@ class _Reader(Ranks):
         slot.time = True
         mode, self.mode = self.mode, "select"
         self.draft.shows.append(slot)
+        for sort in self.draft.sorts:
+            if sort.slot is not None and sort.slot.wanted and sort.words in AGES:
+                sort.slot, sort.descending = slot, AGES[sort.words]
         if self.draft.head:
             slot.near = self.draft.head
         self.mode = mode

@@ -70,7 +70,7 @@ def _read(tokens: Sequence[Token], at: int, today: date) -> tuple[Period, int] |
     if rolling is not None:
         return rolling[0], rolling[1] + skip
     point = _point(tokens, at + skip, today)
-    if point is None or (word == "for" and point.year is not None):
+    if point is None or (word in ("for", "over", "within") and point.year is not None):
         return None
     end = at + skip + point.length
     if point.year is not None:

@@ -100,8 +100,8 @@ class Reader:
         """A name read where it stands: (dataset, None) or (its dataset or "", slot). "DS F" and "DS's F" tie F to DS."""
         dataset = self.as_dataset(piece)
         if dataset is not None and self.numbered(piece, dataset):
-            self.mention(dataset, piece)
-            return dataset, self.named(piece, tie=dataset)
+            tied = self.at > 1 and self.pieces[self.at - 2].kind == "of" and self.tie_recent(dataset)
+            return "", self.named(piece, tie=dataset if tied else None)
         if dataset is not None:
             step = 1 if self.kind() == "fill" else 0
             ahead = self.peek(step)
@@ -151,15 +151,15 @@ class Reader:
         if piece is None or piece.kind != "name":
             return False
         words = piece.words.lower().split()
-        done = (
-            words[-1] == "by" or (words[0] in VERBS and words[0].endswith(("ed", "en", "ing"))) or self.happens(piece, ahead + 1)
-        )
+        if self.happens(piece, ahead + 1):
+            return True
+        done = words[-1] == "by" or (words[0] in VERBS and words[0].endswith(("ed", "en", "ing")))
         return done and self.kind(ahead + 1) not in ("", "and", "comma", "of", "fill")
 
     def happens(self, piece: Piece, ahead: int) -> bool:
         """ "Claims opened in 2025": what was done, and when."""
         dated = self.kind(ahead) == "period" or (self.kind(ahead) in ("each", "by") and self.kind(ahead + 1) == "grain")
-        return dated and piece.words.lower().endswith("ed") and self.timed(piece)
+        return (dated or self.when_asked) and piece.words.lower().endswith("ed") and self.timed(piece)
 
     def timed(self, piece: Piece) -> bool:
         """Whether a time field may be meant."""

@@ -40,6 +40,8 @@ _FLIP: dict[str, Op] = {
     "is_null": "not_null",
     "not_null": "is_null",
 }
+_TIMELY = frozenset("since after before until till in during on prior later earlier by".split())
+"""What is said of times and not of amounts: "an amount since 2014" is no number."""
 _PER_EXISTS = 0.08
 _PER_NOT = 0.1
 
@@ -206,6 +208,8 @@ def _period(shape: Shape, cond: Cond) -> tuple[str, Placed]:
     if years is None or not (info.numeric or info.datatype in (None, "String")) or (not info.year and cond.slot is None):
         raise Stop("planner_no_time", (cond.words,), f"`{info.name}` is not a time")
     low, high = years
+    if not info.year and info.numeric and period.said.split()[0].lower() in _TIMELY:
+        raise Stop("planner_no_time", (cond.words,), f"`{info.name}` is not a time")
     if info.datatype == "String" and not (period.bare or info.year):
         raise Stop("planner_no_time", (cond.words,), f"`{info.name}` is text, not a time")
 

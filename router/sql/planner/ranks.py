@@ -279,6 +279,7 @@ class Ranks(Measures):
         if self.kind() == "number":
             self.top = int(self.take().number or 1)
         slot = Slot(piece.words, None, piece.at, near=self.last_ds, wanted=wanted)
+        self.described()
         name = self.peek()
         if name is not None and name.kind == "name":
             dataset = self.as_dataset(name)

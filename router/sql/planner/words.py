@@ -238,6 +238,7 @@ def _verbs() -> frozenset[str]:
 
 
 VERBS = _verbs()
+PARTICIPLES = VERBS - {verb + ending for verb in _VERBS for ending in ("", "s", "es")}
 """Verbs that only tie one thing to another. They bind nothing and are told in the explanation. What says a state ("cancelled",
 "failed", "approved") is not among them: it is a condition, and without a stored value for it a question is declined."""
 
@@ -283,6 +284,9 @@ SUPERLATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
     "lowest rated": (("rating", False), ("stars", False)), "most profitable": (("profit", True),),
     "strongest": (("strength", True),),
 }  # fmt: skip
+
+AGES = {"oldest": False, "earliest": False, "newest": True, "latest": True, "youngest": True, "most recent": True}
+"""What these mean of a time that is asked for by name: whether the last comes first."""
 
 COMPARATIVES: dict[str, tuple[tuple[str, bool], ...]] = {
     # adjective + than -> (field's words, "more of it" is greater)

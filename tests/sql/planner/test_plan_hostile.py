@@ -60,9 +60,9 @@ def test_long_and_odd_texts_take_no_time(text):
 
 def test_tokens_take_linear_time():
     for text in ("1," * 5_000, "a-" * 5_000, "a@" * 5_000, "a.b" * 3_000, "-1" * 5_000):
-        began = time.perf_counter()
+        began = time.process_time()
         tokenise(text)
-        assert time.perf_counter() - began < 0.5
+        assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("payload", ["'; DROP TABLE claims_v; --", "x' OR '1'='1", "west' UNION SELECT 1 --", 'a" b', "\\", "%"])
