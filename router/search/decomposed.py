@@ -47,8 +47,8 @@ def clauses(question: str) -> list[str]:
     pieces = [piece for piece in pieces if piece]
     if not all(content(piece) for piece in pieces):
         return [question]  # "and when?" asks more of the same
-    if len(pieces) < 2 or not all(_ASKS.match(piece) or at == 0 for at, piece in enumerate(pieces)):
-        return [question]
+    if len(pieces) < 2 or not all(_ASKS.match(piece) for piece in pieces):
+        return [question]  # `ERR-4012 on the CX-400, which torque?` names its matter and asks once
     return [question] if len(content(pieces[0])) < FEWEST_WORDS else pieces
 
 
