@@ -2,9 +2,10 @@
 
 The first search of the plain question may have been made already, as the probe of the route; it is not made again.
 
-INVARIANT: every search and every load of a strategy has the plan's filter (tests/unit/test_strategy.py::test_one_filter_for_every_search).
+INVARIANT: every search and every load of a strategy has the plan's filter (tests/unit/test_search_strategies.py::test_one_filter_for_every_search).
 INVARIANT: a text is shown to a model only after Cedar allowed it in full (tests/unit/test_search_models.py::test_rounds_show_only_what_was_judged).
-INVARIANT: what a later search fails in is left out and said; the first one's failure is the caller's (…::test_a_later_search_may_fail).
+INVARIANT: what a later search fails in is left out and said; the first one's failure is the caller's
+(tests/unit/test_search_strategies.py::test_a_later_search_may_fail).
 """
 
 from __future__ import annotations

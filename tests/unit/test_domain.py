@@ -53,7 +53,7 @@ def answer(**changes) -> Answer:
 def test_answer_has_the_promised_keys_in_order():
     body = answer().as_json()
     assert list(body) == [
-        "decision_id", "outcome", "route", "passages", "tables", "stages", "degraded", "policy_version", "filters",
+        "decision_id", "outcome", "route", "passages", "tables", "stages", "degraded", "policy_version", "filters", "notes", "nearest",
     ]  # fmt: skip
     assert list(body["route"]) == ["name", "scores", "margin", "abstained", "reasons"]
     assert json.loads(json.dumps(body)) == body

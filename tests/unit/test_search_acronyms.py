@@ -7,7 +7,21 @@ import time
 import pytest
 
 from router.domain import Chunk, Ranked, Span, Stored
+from router.evals.strategies import run_strategies
 from router.search.acronyms import has_acronym, read_definitions, rewrite
+from tests.unit.test_evals import write
+
+DEFINED = {
+    "RO": "reverse osmosis", "PTO": "power take off", "LDR": "light dependent resistor", "VSD": "variable speed drive",
+    "OEE": "overall equipment effectiveness", "FIFO": "first in first out", "AGV": "automated guided vehicle", "HMI": "human machine interface",
+    "LOTO": "lockout tagout", "BOM": "bill of materials", "SLA": "service level agreement", "RMA": "return merchandise authorization",
+}  # fmt: skip
+ASKED = ("How often is the {} checked?", "Who looks after the {}?", "Where is the {} described?")
+ANSWERS = (
+    "Every fourteen months the {} is checked by two people.",
+    "Mrs Lindqvist of the east hall looks after the {}.",
+    "The red folder describes the {} on page nine.",
+)
 
 
 def passage(text, title="Title"):
@@ -77,3 +91,20 @@ def test_hostile_text_takes_linear_time():
             read_definitions([passage(text)])
         took.append(time.process_time() - began)
     assert took[1] < 12 * took[0] + 0.5
+
+
+def test_it_beats_simple_where_documents_write_the_words_out(tmp_path):
+    """The question class that it is there for: one page defines the acronym, the page that answers has only the words."""
+    corpus = [
+        {"_id": f"{short}-defined", "title": "Words", "text": f"{words.capitalize()} ({short}) is a word of ours."}
+        for short, words in DEFINED.items()
+    ]
+    queries, qrels = [], "query-id\tcorpus-id\tscore\n"
+    for at, (short, words) in enumerate(DEFINED.items()):
+        corpus.append({"_id": f"{short}-answer", "title": f"Page {at}", "text": ANSWERS[at % 3].format(words)})
+        queries.append({"_id": short, "text": ASKED[at % 3].format(short)})
+        qrels += f"{short}\t{short}-answer\t1\n"
+    report = run_strategies(write(tmp_path / "c", corpus=corpus, queries=queries, qrels=qrels), names=["acronyms"])
+    simple, acronyms = report["classes"]["own"]["arms"]
+    assert acronyms["mrr_at_10"] > simple["mrr_at_10"] + 5, (simple, acronyms)
+    assert acronyms["ndcg_at_10"] > simple["ndcg_at_10"] + 5, (simple, acronyms)
