@@ -165,7 +165,7 @@ def test_wheel_holds_no_key_and_no_state(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {"router/evals/route_questions.jsonl"}  # questions that the router's weights were trained with, written for it
     state = (".pem", ".key", ".sqlite", ".jsonl", ".pyc")
-    assert [name for name in names if "/state/" in name or name.endswith(state) and name not in shipped] == []
+    assert [name for name in names if "/state/" in name or (name.endswith(state) and name not in shipped)] == []
     assert [name for name in names if name.startswith(("tests/", "adr/"))] == []
 
 
