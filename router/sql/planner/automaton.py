@@ -142,7 +142,10 @@ class _Reader(Ranks):
         elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.selected():
             self.mode = "order"
             self.order_list("desc")
-        elif self.kind() == "grain" or ((self.draft.asks or self.headline()) and not self.done_by() and self.kind() == "name"):
+            self.draft.sorts[-1].ranked = True
+        elif self.kind() == "grain" or (
+            (self.draft.asks or self.headline()) and not self.done_by() and self.kind() == "name" and self.adjoins(piece)
+        ):
             self.on_each(piece, "")
         else:
             self.mode = "where"
@@ -151,6 +154,11 @@ class _Reader(Ranks):
         """ "Claims opened in 2026 by machine": rows and what they are parted by, and no verb that asks for either."""
         draft = self.draft
         return draft.head is not None and not draft.shows and not draft.sorts and self.pieces[0].kind in ("name", "value")
+
+    def adjoins(self, piece: Piece) -> bool:
+        """ "By the depot lead" says who did it, "by depot lead" parts what is counted."""
+        ahead = self.peek()
+        return ahead is not None and ahead.at == piece.at + piece.length
 
     def done_by(self) -> bool:
         """Whether "by" follows what was done, and so names who did it."""
@@ -274,7 +282,9 @@ class _Reader(Ranks):
         if self.aggs:
             return self.measure(piece)
         of, self.of = self.of, False
-        done = piece.words.lower().endswith("ed") and self.timed(piece) and self.pieces[self.at - 2].kind == "is" and self.at > 1
+        before = self.pieces[self.at - 2] if self.at > 1 else None
+        stated = before is not None and (before.kind == "is" or (before.kind == "name" and self.as_dataset(before) is not None))
+        done = piece.words.lower().endswith("ed") and stated and self.timed(piece)
         if done and self.draft.head is not None and not self.draft.shows:
             raise self.stop("planner_no_condition", piece.words, f"when something was `{piece.words}` is not said")
         dataset, slot = self.noun(piece)

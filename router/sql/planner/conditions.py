@@ -36,7 +36,7 @@ class Conditions(Reader):
     def happened(self, piece: Piece) -> bool:
         """A name that says what was done ("reported") picks the time that a period or a grain right after it is of."""
         meaning = piece.meaning
-        if meaning is None or meaning.datasets or not piece.words.lower().endswith(("ed", "born")) or " " in piece.words:
+        if meaning is None or meaning.datasets or not piece.words.lower().endswith(("ed", "born")):
             return False
         found = {
             key
@@ -256,7 +256,7 @@ class Conditions(Reader):
         if self.mode == "select" and not self.selected() and isinstance(piece.number, int) and piece.number > 0:
             step = 1 if kind == "value" else 0
             name = self.peek(step)
-            if name is not None and name.kind == "name" and self.as_dataset(name) is not None:
+            if name is not None and name.kind == "name":
                 self.draft.limit = piece.number  # without an order this is refused later
                 return self.described()
         raise self.stop("planner_number", piece.words, f"what `{piece.words}` is compared with is not said")
@@ -265,6 +265,9 @@ class Conditions(Reader):
         slot, self.pending = self.pending, None
         if self.selected():
             self.mode = "where"
+        grained = [group.slot for group in self.draft.groups if group.grain is not None and group.slot is not None]
+        if slot is None and len(grained) == 1:
+            slot = grained[0]
         cond = Cond("=", slot, period=piece.period, words=piece.words, at=piece.at)
         before = self.pieces[self.at - 2] if self.at > 1 else None
         if before is not None and before.kind == "verb" and slot is None:

@@ -109,6 +109,7 @@ class Sort:
     superlative: bool = False
     common: bool = False
     words: str = ""
+    ranked: bool = False
 
 
 @dataclass(slots=True, eq=False)

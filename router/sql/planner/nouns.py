@@ -158,8 +158,7 @@ class Reader:
 
     def happens(self, piece: Piece, ahead: int) -> bool:
         """ "Claims opened in 2025": what was done, and when."""
-        dated = self.kind(ahead) == "period" or (self.kind(ahead) in ("each", "by") and self.kind(ahead + 1) == "grain")
-        return (dated or self.when_asked) and piece.words.lower().endswith("ed") and self.timed(piece)
+        return self.kind(ahead) not in ("of", "fill") and piece.words.lower().endswith("ed") and self.timed(piece)
 
     def timed(self, piece: Piece) -> bool:
         """Whether a time field may be meant."""

@@ -31,7 +31,7 @@ class Ranks(Measures):
             if self.kind() == "of" and self.kind(1) == "name":
                 self.take()
                 _, slot = self.noun(self.take())
-            slot, self.when = slot or self.when, None
+            slot, self.when = slot or self.when or self.dated(), None
             self.draft.groups.append(Group(slot=slot, grain=cast(Grain, grain.literal), words=grain.words))
             self.mode = "where"
             return
@@ -57,6 +57,11 @@ class Ranks(Measures):
                 break
         if self.draft.asks or self.draft.shows:
             self.mode = "where"
+
+    def dated(self) -> Slot | None:
+        """ "Closed in 2025 per month": the months are those of the day that the period is of."""
+        found = [cond.slot for cond in self.draft.conds if cond.period is not None and cond.slot is not None]
+        return found[0] if len(found) == 1 else None
 
     def on_grain(self, piece: Piece, _: str) -> None:
         """ "monthly" beside a measure; "month" alone says nothing."""

@@ -183,6 +183,12 @@ def _time_ref(shape: Shape, slot: Slot | None, near: str | None = None) -> Ref:
     raise Stop("planner_no_time", (), f"`{shape.base}` has no time field to cut by")
 
 
+def _told_apart(shape: Shape, show: tuple[Ref, ...]) -> bool:
+    """Whether what is shown names rows of the base, and not what many of them share: "top 3 customers by amount"."""
+    own = {*shape.index.labels[shape.base], *key_fields(shape.index, shape.base)}
+    return any(ref.dataset == shape.base and (ref.field in own or shape.index.info[ref.dataset, ref.field].key) for ref in show)
+
+
 def _order(shape: Shape, by: tuple[Dim, ...], show: tuple[Ref, ...], at: int) -> Order:
     sort = shape.draft.sorts[at]
     if sort.superlative:
@@ -209,6 +215,10 @@ def _order(shape: Shape, by: tuple[Dim, ...], show: tuple[Ref, ...], at: int) ->
             if dim in by:
                 return Order(dim, descending)
         raise Stop("planner_order", (sort.words,), f"groups are not ordered by `{info.name}`")
+    if sort.ranked and not _told_apart(shape, show):
+        raise Stop(
+            "planner_no_group", (sort.words,), f"whether `{info.name}` is of single rows or of groups of them is not certain"
+        )
     if choice.key[0] != shape.base:
         if sort.superlative and sort.slot.near != shape.base:
             raise Stop("planner_nested", (sort.words,), f"the extreme of `{choice.key[0]}` is not understood as a condition")

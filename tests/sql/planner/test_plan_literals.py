@@ -166,3 +166,75 @@ def test_a_value_that_only_another_field_of_that_name_holds_is_none_here_and_one
 def test_words_that_are_not_known_are_told_in_grammar(index):
     assert asked_back(index, "How many suspicious claims are there?").message == "`suspicious` is not known here"
     assert asked_back(index, "Why did water rise?").message == "`Why`, `water` and `rise` are not known here"
+
+
+def span(form):
+    return (str(form.time.ref), form.time.start, form.time.end)
+
+
+YEAR_2025 = (date(2025, 1, 1), date(2026, 1, 1))
+
+
+@pytest.mark.parametrize("text", ["Number of claims closed per month in 2025", "How many claims closed in 2025 per month?"])
+def test_a_period_and_its_months_are_of_one_day(index, text):
+    form = answered(index, text)
+    assert span(form) == ("claims.closed_on", *YEAR_2025)
+    assert [str(dim.ref) for dim in form.by] == ["claims.closed_on"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["How many claims were paid in 2025?", "How many claims did the desk open in 2025?", "How many claims are open today?"],
+)
+def test_when_a_state_was_reached_is_not_the_default_time(index, text):
+    asked_back(index, text)
+
+
+def test_since_when_a_state_holds_is_when_it_began(index):
+    assert span(answered(index, "How many claims are open since May 2026?")) == ("claims.opened_on", date(2026, 5, 1), None)
+
+
+def test_the_first_by_an_amount_are_rows_and_not_what_many_rows_share(index):
+    assert answered(index, "Top 5 claims by amount").limit == 5
+    assert asked_back(index, "Top 3 customers by amount").code == "planner_no_group"
+    form = answered(index, "Which 3 customers have the most claims?")
+    assert (form.limit, [str(dim.ref) for dim in form.by]) == (3, ["claims.customer"])
+
+
+def test_an_amount_is_no_year(index):
+    form = answered(index, "List all claims of 2026 with amount over 1000 sorted by amount")
+    assert conditions(form) == [("claims.amount", ">", 1000)]
+    assert span(form) == ("claims.opened_on", date(2026, 1, 1), date(2027, 1, 1))
+    asked_back(index, "How many claims with a customer in 2026?")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Which claims were opened by region West?",
+        "claims opened by Kestrel Parcels",
+        "List the claims closed",
+        "How many approvals by the depot lead in 2026?",
+    ],
+)
+def test_who_did_it_is_no_group_and_what_was_done_is_no_column(index, text):
+    asked_back(index, text)
+
+
+def test_a_metric_is_parted_by_a_dataset(index):
+    form = answered(index, "open rate by depot")
+    assert [str(getattr(dim, "ref", dim)) for dim in form.by][:1] == ["depots.place"]
+
+
+def test_the_oldest_is_so_by_the_time_that_is_asked_for(index):
+    form = answered(index, "When was the oldest disputed claim opened?")
+    assert (shown(form), form.limit) == (["claims.opened_on"], 1)
+    assert [(str(one.by.ref), one.descending) for one in form.order] == [("claims.opened_on", False)]
+    newest = answered(index, "When was the newest disputed claim closed?")
+    assert [(str(one.by.ref), one.descending) for one in newest.order] == [("claims.closed_on", True)]
+
+
+def test_a_depot_is_told_by_its_number(index):
+    assert conditions(answered(index, "How many technicians work at depot 4?")) == [("technicians.depot", "=", 4)]
+    form = answered(index, "What is the region of depot 4?")
+    assert (shown(form), conditions(form)) == (["depots.region"], [("depots.depot", "=", 4)])
