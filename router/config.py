@@ -147,7 +147,10 @@ class SearchSettings(_Strict):
         "step_back",
     ] = Field(default="auto", description="how many searches a question is worth (adr/0023); `auto` goes by the question's form")
     whole_chunks: int = Field(
-        default=0, ge=0, le=1000, description='with `strategy = "whole"`: up to so many chunks are handed over without a choice'
+        default=0,
+        ge=0,
+        le=1000,
+        description="where a caller is admitted to no more chunks than this, all are handed over (strategies `auto` and `whole`)",
     )
     relevance: Literal["gate", "off"] = Field(
         default="gate", description="`gate` says that nothing was found where nothing of it is likely to answer"

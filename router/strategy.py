@@ -11,7 +11,7 @@ INVARIANT: what a later search fails in is left out and said; the first one's fa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,8 @@ class _Run:
 def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordered:
     """`done` is the search of the question as it stands. Raises `SourceError` where the first batch fails."""
     line = asking.line
+    if _is_small(asking, done):
+        steps = replace(steps, strategy="whole")
     model = _open_model(asking)
     known = parse_strategy(steps.strategy, model=model is not None)
     run = _Run(asking, steps, done, Trace(steps.strategy))
@@ -67,6 +69,13 @@ def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordere
     if run.trace.model_failed:
         asking.found.degraded.append(Degraded("strategy", f"{run.trace.model_failed} model calls failed: searched without them"))
     return ordered
+
+
+def _is_small(asking: Asking, done: execute.Executed) -> bool:
+    """Whether all that the caller is admitted to may be handed over, where nobody named another strategy."""
+    search = asking.line.search
+    chosen = asking.question.strategy is not None or search.strategy != "auto"
+    return not chosen and 0 < done.found.admitted <= search.whole_chunks
 
 
 # --- searching --------------------------------------------------------------------------------------------------------

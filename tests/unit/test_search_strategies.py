@@ -258,6 +258,8 @@ def test_whole_small_source(router):
     assert "handed over whole" in next(stage.note for stage in answer.stages if stage.name == "strategy")
     above = put(router, "anything at all", strategy="whole", whole_chunks=8, k=2)
     assert len(above.passages) == 2
+    assert len(put(router, PRESS, strategy=None, whole_chunks=9, k=2).passages) == 9
+    assert len(put(router, PRESS, strategy="simple", whole_chunks=9, k=2).passages) == 2
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
