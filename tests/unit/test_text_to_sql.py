@@ -17,6 +17,7 @@ from router.evals.text_to_sql.run import CURVE, parse_options, run_text_to_sql
 from router.evals.text_to_sql.schemas import load_questions, load_schemas, split_statements
 from router.sql.check import narrow
 from router.sql.form import Aggregated, Compare, Form, Ref, Value
+from router.sql.planner import DERIVED
 from tests.bench.judging import judge_the_judge
 from tests.world import ROOT
 
@@ -419,7 +420,7 @@ def test_answers_are_counted(folder, monkeypatch):
     planned(monkeypatch, lambda text: forms.get(text, "planner_unknown"))
     report = run_text_to_sql(parse_options(folder, "sqlite", None, 3, None, DAY)).as_json()
     assert (report["questions"], report["judged"], report["answered"], report["right"]) == (10, 10, 3, 2)
-    assert (report["coverage"], report["precision"], report["confidence"]) == (30.0, 66.67, 0.85)
+    assert (report["coverage"], report["precision"], report["confidence"]) == (30.0, 66.67, DERIVED)
     assert report["abstentions"] == {"planner_unknown": 6, "below_confidence": 1}
     assert [one["confidence"] for one in report["curve"]] == list(CURVE)
     assert (report["curve"][0]["answered"], report["curve"][-1]["answered"]) == (4, 1)

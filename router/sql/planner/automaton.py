@@ -249,10 +249,16 @@ class _Reader(Ranks):
         self.mode = "where"
         self.skip("verb")
         name = self.peek()
+        if "zero" in piece.words.lower() and name is not None and name.kind == "name" and self.as_dataset(name) is None:
+            _, slot = self.noun(self.take())
+            assert slot is not None
+            slot.numeric = True
+            return self.add(Cond("=", slot, [(0, "zero")], [None], words=f"zero {slot.words}", at=piece.at))
         if name is None or name.kind not in ("name", "value"):
             raise self.stop("planner_negation", piece.words, f"`{piece.words}` belongs to nothing")
         self.described()
         self.negated = self.none = self.never = True
+        return None
 
     def on_unknown(self, piece: Piece, _: str) -> None:
         raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is not known")

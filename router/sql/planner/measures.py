@@ -75,7 +75,7 @@ class Measures(Comparisons):
                 self.mention(owner, self.take())
                 slot.tie = owner
         if not distinct:
-            if slot.words.lower().endswith("ed"):
+            if any(word.endswith("ed") for word in slot.words.lower().split()):
                 raise self.stop("planner_count_of_number", slot.words, f"what of `{slot.words}` is counted is not certain")
             self.draft.penalty += 0.1
         return Ask("count_distinct", slot=slot, words=slot.words, distinct=distinct)

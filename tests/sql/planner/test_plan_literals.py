@@ -238,3 +238,8 @@ def test_a_depot_is_told_by_its_number(index):
     assert conditions(answered(index, "How many technicians work at depot 4?")) == [("technicians.depot", "=", 4)]
     form = answered(index, "What is the region of depot 4?")
     assert (shown(form), conditions(form)) == (["depots.region"], [("depots.depot", "=", 4)])
+
+
+def test_zero_of_a_number_is_nought_and_none_is_missing(index):
+    assert conditions(answered(index, "How many parts with zero on hand are there?")) == [("parts.on_hand", "=", 0)]
+    assert conditions(answered(index, "How many claims have no reserve?")) == [("claims.reserve", "is_null")]
