@@ -210,13 +210,14 @@ def _vectors(run: _Run, chunk_ids: Sequence[str]) -> list[bytes]:
 def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
     """By the scores of the question's own search, which alone are comparable, and the text of what was ranked."""
     question, first = run.done.question, run.done.found
-    if question is None or not ranked or is_foreign(run.asking.question.text):
+    text = run.asking.question.text
+    if question is None or not ranked or len(text.split()) > relevance.MOST_WORDS or is_foreign(text):
         return None
     head = ranked[: relevance.JUDGED]
 
     def judge() -> float:
         maxsim = rank.similarities(question, [item.stored for item in head])
-        found = relevance.Found(run.asking.question.text, first.candidates, first.possible, head, maxsim)
+        found = relevance.Found(text, first.candidates, first.possible, head, maxsim)
         return relevance.weigh(relevance.load_gate().likelihood(relevance.features(found)), _prior(run.asking))
 
     try:

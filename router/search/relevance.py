@@ -26,6 +26,8 @@ Judgement = Literal["keep", "again", "empty"]
 FEATURES = ("cosine", "lexical", "maxsim", "covered", "best_covered", "gap", "agreement", "identifiers", "code")
 JUDGED = 20
 """Passages whose text is looked at."""
+MOST_WORDS = 60
+"""A longer question (a pasted trace, a mail) is unlike those that the weights were fitted on: it is not judged."""
 COVERING = 3
 NEAREST = 3
 _DEPTH = 10

@@ -103,6 +103,11 @@ def test_another_language_is_not_judged(router):
     assert answer.passages
 
 
+def test_a_pasted_trace_is_not_judged(router):
+    trace = "Traceback (most recent call last):\n" + '  File "/srv/bread/oven.py", line 40, in bake\n    rise(dough)\n' * 20
+    assert ask_as(router, "ada", trace).passages
+
+
 def test_off_keeps_all(router):
     line = dataclasses.replace(router.line, search=router.line.search.model_copy(update={"relevance": "off"}))
     answer = ask(line, router.mint("ada"), Question("How do I bake sourdough bread?", NOW, 5, 10.0, route="documents"))
