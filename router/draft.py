@@ -76,4 +76,4 @@ def _compiled(origin: Literal["tool", "planner"], form: Form, vocabulary: Vocabu
 
 def tell(form: Form) -> str:
     """In plain words: the marks of bold type are for pages."""
-    return f"I read your question as: {read_form(form).replace('**', '')}"
+    return f"I read your question as: {read_form(form, bold='')}"

@@ -23,7 +23,7 @@ READINGS = [
             ],
             "time": {"field": "claims.reported_at", "to": "2024-07-16", "said": "older than 30 days"},
         },
-        "I count **claims** where **status is open** and **region is west** and **reported at before 2024-07-16** (older than 30 days)",
+        'I count **claims** where **status is "open"** and **region is "west"** and **reported at before 2024-07-16** (older than 30 days)',
     ),
     (
         {"from": "approvals", "measures": ["average_approval_hours"], "by": ["claims.region"]},
@@ -73,7 +73,11 @@ def bound_in(value):
         return "true" if value else "false"
     if isinstance(value, date):
         return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
-    return str(value)
+    return escaped(value) if isinstance(value, str) else str(value)
+
+
+def escaped(text):
+    return text.replace("\x00", "").replace("\\", "\\\\").replace('"', '\\"')
 
 
 def bound(part):
@@ -113,6 +117,32 @@ def test_nothing_bound_is_left_out(form):
         wanted += [
             words(form.time.ref.field),
             *(bound_in(edge) for edge in (form.time.start, form.time.end) if edge),
-            form.time.said,
+            escaped(form.time.said),
         ]
     assert [one for one in wanted if one not in reading] == []
+
+
+def test_a_value_is_told_from_a_condition():
+    """`Oakum Paper and status is paid` is what a customer may be called."""
+    one = parse_form(
+        {
+            "from": "claims",
+            "measures": [{"agg": "count", "of": "*"}],
+            "where": [{"field": "claims.c", "op": "=", "value": "O and s is p"}],
+        }
+    )
+    two = [{"field": "claims.c", "op": "=", "value": "O"}, {"field": "claims.s", "op": "=", "value": "p"}]
+    other = parse_form({"from": "claims", "measures": [{"agg": "count", "of": "*"}], "where": two})
+    assert read_form(one, bold="") != read_form(other, bold="")
+    assert '"O and s is p"' in read_form(one)
+
+
+def test_a_value_sets_no_type():
+    form = parse_form(
+        {
+            "from": "claims",
+            "measures": [{"agg": "count", "of": "*"}],
+            "where": [{"field": "claims.c", "op": "=", "value": "**a**"}],
+        }
+    )
+    assert '"**a**"' in read_form(form, bold="")
