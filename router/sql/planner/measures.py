@@ -50,6 +50,8 @@ class Measures(Comparisons):
         if name is None or name.kind not in ("name", "value"):
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
         self.described()
+        if self.pieces_of(name):
+            return self.summed(piece)
         if self.kind() != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
         ask = self.counted(self.take(), distinct)
@@ -61,6 +63,27 @@ class Measures(Comparisons):
         else:
             self.draft.asks.append(ask)
             self.agg_done = True
+        return None
+
+    def pieces_of(self, piece: Piece) -> bool:
+        """ "How many PN-70417 are on hand": what a label tells, and a number of it."""
+        stored = piece.stored or {}
+        told = any(key[1] in self.index.labels[key[0]] for key in stored)
+        return told and piece.kind == "value" and self.peek() is piece and self.kind(1) == "is" and self.kind(2) == "name"
+
+    def summed(self, piece: Piece) -> None:
+        self.on_value(self.take(), "")
+        self.skip("is")
+        name = self.take()
+        _, slot = self.noun(name)
+        fields = slot.meaning.fields if slot is not None and slot.meaning is not None else {}
+        whole = [self.index.info[owner, field].datatype == "Integer" for owner, names in fields.items() for field in names]
+        if slot is None or self.mode != "select" or self.draft.asks or not (whole and all(whole)):
+            raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
+        slot.numeric = True
+        self.draft.penalty += 0.05
+        self.draft.asks.append(Ask("sum", slot=slot, words=f"{piece.words} {slot.words}"))
+        self.agg_done = True
 
     def counted(self, piece: Piece, distinct: bool) -> Ask:
         dataset, slot = self.noun(piece)

@@ -136,9 +136,14 @@ class Reader:
             if ahead.words.lower() in ("name", "names") and self.as_dataset(piece) is None:
                 self.take()
                 slot.text = True
-            elif not self.participle(0):
+            elif not (self.participle(0) or self.leads(piece)):
                 raise self.two_names(piece)
         return slot
+
+    def leads(self, piece: Piece) -> bool:
+        """ "Who leads depot 5": the name is what somebody does."""
+        before = self.pieces[self.at - 2] if self.at > 1 else None
+        return before is not None and before.words.lower() == "who" and piece.words.lower() in VERBS
 
     def two_names(self, piece: Piece) -> Stop:
         ahead = self.peek()

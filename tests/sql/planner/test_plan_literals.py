@@ -243,3 +243,16 @@ def test_a_depot_is_told_by_its_number(index):
 def test_zero_of_a_number_is_nought_and_none_is_missing(index):
     assert conditions(answered(index, "How many parts with zero on hand are there?")) == [("parts.on_hand", "=", 0)]
     assert conditions(answered(index, "How many claims have no reserve?")) == [("claims.reserve", "is_null")]
+
+
+def test_how_many_of_a_part_adds_up_pieces_and_never_amounts(index):
+    form = answered(index, "How many PN-70417 are on hand in total?")
+    assert [(one.agg, str(one.of)) for one in form.measures] == [("sum", "parts.on_hand")]
+    assert conditions(form) == [("parts.part", "=", "PN-70417")]
+    for text in ("How many PN-70417 are price?", "How many PN-70417 are there?", "How many PN-70417 are at depot 1?"):
+        asked_back(index, text)
+
+
+def test_what_somebody_does_is_the_field_that_says_who(index):
+    form = answered(index, "Who leads depot 5?")
+    assert (shown(form), conditions(form)) == (["depots.lead"], [("depots.depot", "=", 5)])
