@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from router.catalog import Catalog
 from router.domain import Table, TableGrant
@@ -20,7 +20,7 @@ from router.sql.check import narrow
 from router.sql.compile import lower_form
 from router.sql.expressions import expand_field, reads
 from router.sql.form import By, Form, Ref
-from router.sql.planner import Index, StoredValues, build_index
+from router.sql.planner import Index, StoredValues, build_index, reads_as_question
 from router.sql.tools import Tool, granted_tools
 
 MAX_VALUES = 2_000
@@ -66,10 +66,18 @@ def build_vocabulary(
         if len(table.rows) <= MAX_VALUES and not table.truncated:
             texts = tuple(value for row in table.rows if isinstance(value := row[0], str))
             values.append(StoredValues(ref.dataset, ref.field, texts))
+    index = build_index(granted, values)
+    asked_for = {param.field for tool in tools for param in tool.params if param.field is not None}
+    plain = [
+        replace(one, values=tuple(value for value in one.values if not reads_as_question(value, index)))
+        for one in values
+        if Ref(one.dataset, one.field) in asked_for
+    ]
+    others = [one for one in values if Ref(one.dataset, one.field) not in asked_for]
     return Vocabulary(
         catalog=granted,
-        index=build_index(granted, values),
-        tools=granted_tools(tools, granted, values, min_group),
+        index=index,
+        tools=granted_tools(tools, granted, (*plain, *others), min_group),
         values=tuple(values),
         min_group=min_group,
         missing=tuple(missing),

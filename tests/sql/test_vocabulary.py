@@ -4,6 +4,7 @@ from router.catalog import Catalog, Dataset, DatasetField
 from router.domain import ColumnGrant, Table, TableColumn, TableGrant
 from router.errors import SourceError
 from router.filters import ALWAYS, Eq
+from router.sql.planner import reads_as_question
 from router.sql.vocabulary import MAX_VALUES, build_vocabulary, vocabulary_key
 
 CATALOG = Catalog(
@@ -77,3 +78,8 @@ def test_the_key_tells_one_from_true():
 
     assert key(1) != key(True)
     assert key(1) == key(1)
+
+
+def test_values_that_read_like_a_question_are_no_values_of_tools():
+    assert reads_as_question("by status", built(["open"])[0].index)
+    assert not reads_as_question("Harbour Foods", built(["open"])[0].index)

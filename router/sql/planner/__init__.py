@@ -18,7 +18,7 @@ from router.errors import Refused
 from router.sql.form import Explained, Form
 from router.sql.planner.index import Index, StoredValues, build_index
 
-__all__ = ["CURATED", "DERIVED", "Abstention", "Index", "StoredValues", "build_index", "plan_question"]
+__all__ = ["CURATED", "DERIVED", "Abstention", "Index", "StoredValues", "build_index", "plan_question", "reads_as_question"]
 
 CURATED, DERIVED = 0.7, 0.8
 """Confidence from which a plan is run without asking: with synonyms and labels written by people, and without. Where the curves of
@@ -69,6 +69,15 @@ def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     except Refused as refused:
         return Abstention(refused.code, (), understood, (), refused.message)
     return replace(form, explained=tuple(Explained(piece.words, told.get(piece.words, piece.kind)) for piece in pieces))
+
+
+def reads_as_question(value: str, index: Index) -> bool:
+    """Whether a stored value of several words reads like a part of a question: `by region`. It can be meant in quotes only."""
+    from router.sql.planner.segment import reads_otherwise
+    from router.sql.planner.tokens import tokenise
+
+    tokens = tokenise(value[:MOST_CHARS])
+    return 1 < len(tokens) <= MOST_TOKENS and reads_otherwise(tokens, value, {}, index, date(2000, 1, 1))
 
 
 def _not_known(words: tuple[str, ...]) -> str:

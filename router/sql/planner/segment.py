@@ -21,6 +21,9 @@ from router.sql.planner.words import COMPARATIVES, FILLER, GRAINS, LONGEST, PHRA
 NAME, PART, OPERATOR, VALUE, CODE, FILL, UNKNOWN, EACH_PIECE = 1.0, 0.93, 1.01, 0.9, 0.85, 0.62, -4.0, 0.04
 
 
+MOST_VALUE_TOKENS = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """`kind` is `name`, `value`, `quoted`, `number`, `period`, `fill`, `verb`, `superlative`, `comparative`, `grain`, `unit`,
@@ -88,8 +91,10 @@ def spread(tokens: Sequence[Token], index: Index) -> Sequence[Token]:
     return out
 
 
-def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator[tuple[float, Piece]]:
-    """Everything that may start here, with its weight."""
+def _at(
+    tokens: Sequence[Token], at: int, index: Index, today: date, most: int = MOST_VALUE_TOKENS
+) -> Iterator[tuple[float, Piece]]:
+    """Everything that may start here, with its weight; values of at most so many tokens."""
     token = tokens[at]
     if token.kind == "quoted":
         yield 2.0, _quoted(token, at, index)
@@ -101,7 +106,7 @@ def _at(tokens: Sequence[Token], at: int, index: Index, today: date) -> Iterator
     if token.number is not None:
         yield (0.9 if token.kind == "number" else 0.7), Piece("number", at, 1, token.text, number=token.number)
     yield from _names(tokens, at, index)
-    yield from _values(tokens, at, index)
+    yield from _values(tokens, at, index, today, most)
     stored = coded(token, index)
     if stored:
         yield CODE, Piece("value", at, 1, token.text, stored=stored)
@@ -179,7 +184,7 @@ def _operators(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple
 
 def _names_a_field(words: tuple[str, ...], index: Index) -> bool:
     """ "Total amount of" adds up whatever follows, but not where there is an amount."""
-    return any(word in ("amount", "value", "quantity") and (word,) in index.phrases for word in words[1:])
+    return any(word in ("amount", "value", "quantity") and (word,) in index.phrases for word in words)
 
 
 def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[float, Piece]]:
@@ -203,8 +208,8 @@ def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[flo
         yield size * (NAME if exact else PART), Piece("name", at, size, said, meaning=meaning)
 
 
-def _values(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[float, Piece]]:
-    longest = min(index.longest_value.get(tokens[at].low, 0), len(tokens) - at)
+def _values(tokens: Sequence[Token], at: int, index: Index, today: date, most: int) -> Iterator[tuple[float, Piece]]:
+    longest = min(index.longest_value.get(tokens[at].low, 0), len(tokens) - at, most)
     words: tuple[str, ...] = ()
     for size in range(1, longest + 1):
         token = tokens[at + size - 1]
@@ -226,4 +231,22 @@ def _values(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[fl
             weight = 1.03 if common and shouted and (token.text.isupper()) else VALUE
         if token.kind == "number" and size == 1:
             continue
+        if size > 1 and reads_otherwise(tokens[at : at + size], said, stored, index, today):
+            continue
         yield weight, Piece("value", at, size, said, stored=stored)
+
+
+def reads_otherwise(tokens: Sequence[Token], said: str, stored: dict[FieldKey, str], index: Index, today: date) -> bool:
+    """Whether a value of several words is a part of a question by itself: `by region`, `this year`, `Oakum Paper and status is paid`.
+    Such a value is meant only in quotes, or where it is written with the capitals that it is stored with."""
+    if all(token.text[:1].isupper() for token in tokens) and said in stored.values():
+        return False
+    whole = len(tokens)
+    reached = [True] + [False] * whole
+    for at in range(whole):
+        if not reached[at]:
+            continue
+        for _, piece in _at(tokens, at, index, today, most=whole - 1):
+            if piece.kind != "unknown" and not piece.derived:
+                reached[min(whole, at + piece.length)] = True
+    return reached[whole]

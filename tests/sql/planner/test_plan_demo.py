@@ -93,3 +93,47 @@ def test_two_values_of_one_field_joined_by_or(index):
     form = plan(index, "How many claims are open or disputed per region?")
     assert isinstance(form, Form), form
     assert dims(form) == [("claims.region", None)]
+
+
+HIJACKERS = [
+    "by region",
+    "per month",
+    "this year",
+    "between 2025 and 2026",
+    "open claims",
+    "Harbour Foods and status is open",
+    "West or East",
+    "open or settled",
+    "how many",
+    "more than 3",
+    "average amount",
+]
+ASKED = [
+    "total amount of claims by region",
+    "How many claims were opened per month?",
+    "How many claims were opened this year?",
+    "How many claims were opened between 2025 and 2026?",
+    "How many open claims are there?",
+    "How many claims of Harbour Foods and status is open?",
+    "How many claims are in region West or East?",
+    "How many claims are open or settled?",
+    "Which customers have more than 3 claims?",
+    "What is the average amount of claims per region?",
+]
+
+
+@pytest.mark.parametrize("text", ASKED)
+def test_a_value_that_reads_like_a_part_of_a_question_takes_nothing_over(text):
+    catalog = load_policies(Path(__file__).parents[3] / "policies").catalog
+    customers = ("Harbour Foods", "Tamarind Foods")
+    plain = build_index(catalog, (*VALUES, StoredValues("claims", "customer", customers)))
+    hostile = build_index(catalog, (*VALUES, StoredValues("claims", "customer", (*customers, *HIJACKERS))))
+    assert plan(plain, text) == plan(hostile, text)
+
+
+def test_such_a_value_is_meant_in_quotes():
+    catalog = load_policies(Path(__file__).parents[3] / "policies").catalog
+    hostile = build_index(catalog, (*VALUES, StoredValues("claims", "customer", tuple(HIJACKERS))))
+    form = plan(hostile, 'How many claims have the customer "by region"?')
+    assert isinstance(form, Form), form
+    assert [pred.values[0].value for pred in form.where if isinstance(pred, Compare)] == ["by region"]
