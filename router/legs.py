@@ -15,7 +15,7 @@ from functools import partial
 from router import route
 from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs
 from router.domain import Clarify, Degraded, Embedded, Route
-from router.errors import PointsmanError, Refused, SourceError
+from router.errors import PointsmanError, Refused, SourceError, UsageError
 from router.lexicon import identifiers
 from router.line import Asking
 from router.routing.follow_up import KindOf, leans, points_back, resolve
@@ -25,6 +25,7 @@ from router.routing.language import is_foreign
 
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 LEANS = "it leans on an earlier question"
+NARROWED = "not asked: sources and filters narrow documents"
 NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
@@ -48,6 +49,10 @@ def gather(asking: Asking) -> None:
         asking.found.clarify = Clarify(NOT_SAID, ())
         return
     _gather(asking)
+
+
+def _narrowed(asking: Asking) -> bool:
+    return bool(asking.question.sources or asking.question.filters)
 
 
 def _gather_leaning(asking: Asking) -> bool:
@@ -82,6 +87,9 @@ def _gather(asking: Asking) -> None:
     if is_foreign(asking.question.text):
         asking.found.degraded.append(Degraded("language", FOREIGN))
     wanted = asking.question.route
+    if wanted == "sql" and _narrowed(asking):
+        message = "sources and filters narrow documents, and only tables are asked"
+        raise UsageError("narrowing_not_for_tables", message, "say it in the question, or ask without --route sql")
     if wanted is not None:
         asking.found.route = asking.watch.stage("route", lambda: route.chosen(wanted))
         if wanted == "sql":
@@ -170,6 +178,9 @@ def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
     """Closed where no table is granted, or where tables cannot be read just now, which is said."""
     if asking.policies.catalog is None or not asking.grants.query or embedded is None:
         return CLOSED
+    if _narrowed(asking):
+        asking.found.degraded.append(Degraded("tables", NARROWED))
+        return CLOSED
     from router.table_leg import gate_tables  # with it comes the parser of SQL, which a world without tables needs not
 
     try:
@@ -209,6 +220,9 @@ def _options(asking: Asking) -> tuple[str, ...]:
 
 
 def _tables(asking: Asking, embedded: Embedded | None) -> None:
+    if _narrowed(asking):
+        asking.found.degraded.append(Degraded("tables", NARROWED))
+        return
     from router.table_leg import query_tables
 
     query_tables(asking, embedded)

@@ -92,7 +92,7 @@ class Evidence:
         self.passages += other.passages
         self.tables += other.tables
         self.clarify = self.clarify or other.clarify
-        self.degraded += other.degraded
+        self.degraded += [entry for entry in other.degraded if entry not in self.degraded]
         self.filters += other.filters
         self.policies |= other.policies
         self.dropped += other.dropped

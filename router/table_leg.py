@@ -74,7 +74,7 @@ def gate_tables(asking: Asking, embedded: Embedded) -> Gate:
 
     def judge() -> Gate:
         known: _Known = asking.line.vocabularies.get(
-            (_vocabulary_key(asking), "known"), lambda: _known(vocabulary, partial(_embed, asking))
+            (_vocabulary_key(asking), "known", vocabulary.built_s), lambda: _known(vocabulary, partial(_embed, asking))
         )
         exact = exact_hits(text, known.values, identifiers(text))
         tool = match_tools(text, vocabulary.tools, asking.question.now.date(), None)
@@ -102,7 +102,7 @@ def kinds_of_words(asking: Asking) -> KindOf:
                     kinds[name.lower()] = FIELD
         return kinds
 
-    kinds: dict[str, str] = asking.line.vocabularies.get((_vocabulary_key(asking), "kinds"), build)
+    kinds: dict[str, str] = asking.line.vocabularies.get((_vocabulary_key(asking), "kinds", vocabulary.built_s), build)
     return lambda words: kinds.get(words) or None
 
 
@@ -171,7 +171,9 @@ def _vocabulary(asking: Asking) -> Vocabulary:
     if built.missing:
         if time.monotonic() - built.built_s > MISSING_S:  # not at once: on a busy machine each question would build it anew
             line.vocabularies.drop(key)
-        found.degraded.append(Degraded("vocabulary", f"stored values of {', '.join(built.missing)} could not be read just now"))
+        missing = Degraded("vocabulary", f"stored values of {', '.join(built.missing)} could not be read just now")
+        if missing not in found.degraded:
+            found.degraded.append(missing)
     return built
 
 

@@ -10,7 +10,8 @@ from router.app import Router
 from router.ask import ask
 from router.decision import decision_model
 from router.domain import Question
-from router.errors import SourceError
+from router.errors import SourceError, UsageError
+from router.memo import Memo
 from tests.claims_world import NOW, build_claims_world
 
 ROWS = "How many open claims are there in region west?"
@@ -26,8 +27,9 @@ def router(tmp_path_factory):
         yield router
 
 
-def put(router, text, person="analyst-1", *, route=None, k=5, **parts):
-    return ask(dataclasses.replace(router.line, **parts), router.mint(person), Question(text, NOW, k, 20.0, route=route))
+def put(router, text, person="analyst-1", *, route=None, k=5, context=(), **parts):
+    question = Question(text, NOW, k, 20.0, route=route, context=context)
+    return ask(dataclasses.replace(router.line, **parts), router.mint(person), question)
 
 
 class Broken:
@@ -277,6 +279,43 @@ def test_what_points_at_nothing_is_asked_back(router):
 def test_a_code_that_stands_nowhere_is_not_answered_with_its_like(router):
     assert put(router, "What does claim form ZX-900 need for water damage?", route="documents").outcome == "empty"
     assert put(router, "What does a claim need for water damage?", route="documents").outcome == "answered"
+
+
+def test_what_narrows_documents_is_never_ignored_by_tables(router):
+    token = router.mint("analyst-1")
+    with pytest.raises(UsageError) as raised:
+        router.ask(ROWS, token=token, now=NOW, route="sql", filters=("sensitivity=1",))
+    assert raised.value.code == "narrowing_not_for_tables"
+    answer = router.ask(BOTH, token=token, now=NOW, route="both", sources=("guide",))
+    assert answer.tables == ()
+    assert "tables" in [one.stage for one in answer.degraded]
+
+
+def test_values_that_were_missing_once_are_found_later(router, monkeypatch):
+    """What the gate and follow-ups know is of the vocabulary at hand, not of the poorer one before."""
+    from router import table_leg
+
+    monkeypatch.setattr(table_leg, "MISSING_S", -1.0)
+    engine = router.line.tables()
+
+    def run_governed(text, *arguments, **options):
+        if "GROUP BY" in text and "LIMIT" in text:
+            raise SourceError("sql_busy", "busy", "try again", retryable=True)
+        return engine.run_governed(text, *arguments, **options)
+
+    fresh = {"vocabularies": Memo(limit=64)}
+    poor = put(
+        router,
+        "and in the north?",
+        route="sql",
+        tables=lambda: Broken(engine, run_governed=run_governed),
+        **fresh,
+        context=(ROWS,),
+    )
+    assert poor.outcome == "clarify"
+    assert [one.stage for one in poor.degraded].count("vocabulary") == 1
+    put(router, ROWS, route="sql", **fresh)
+    assert put(router, "and in the north?", route="sql", **fresh, context=(ROWS,)).outcome == "answered"
 
 
 # --- versions, neighbours, budget -------------------------------------------------------------------------------------
