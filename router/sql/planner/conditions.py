@@ -261,6 +261,11 @@ class Conditions(Reader):
                 return self.described()
         raise self.stop("planner_number", piece.words, f"what `{piece.words}` is compared with is not said")
 
+    def state_before(self, value: Piece) -> bool:
+        """ "Paid in 2025", "open today", but not "in the West in 2025": a value that says what became of a row, or what it was then."""
+        before = self.pieces[self.at - 3].kind if self.at > 2 else ""
+        return value.words.islower() and value.words.isalpha() and before not in ("in", "of", "with", "by")
+
     def on_period(self, piece: Piece, _: str) -> None:
         slot, self.pending = self.pending, None
         if self.selected():
@@ -280,6 +285,8 @@ class Conditions(Reader):
             and self.draft.conds[-1].slot is None
         ):
             cond.after = self.draft.conds[-1]
+            if self.state_before(before) and not piece.words.lower().startswith("since"):
+                cond.event = before.words.lower()
         if piece.number is not None:
             cond.years = [int(piece.number)]
             joint = ""

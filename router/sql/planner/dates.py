@@ -100,7 +100,7 @@ def _bounded(tokens: Sequence[Token], at: int, today: date) -> tuple[Period, int
         if tuple(_low(tokens, after + k) for k in range(len(joint))) == joint:
             after += len(joint)
             break
-    point = _point(tokens, after, today)
+    point = _point(tokens, after, today) or _near(tokens, after, today)
     if point is None:
         return None
     end = after + point.length
@@ -180,6 +180,14 @@ def _rolling(tokens: Sequence[Token], at: int, today: date) -> tuple[Period, int
     if unit is None or word in ("this", "current"):
         return None
     return Period(_back(today, count, unit), today + timedelta(1), said=_said(tokens, at, at + 3)), 3
+
+
+def _near(tokens: Sequence[Token], at: int, today: date) -> _Point | None:
+    """ "Yesterday" or "last month", where something is said to be before or since."""
+    found = _rolling(tokens, at, today)
+    if found is None or found[0].start is None or found[0].end is None:
+        return None
+    return _Point(found[0].start, found[0].end, found[1])
 
 
 def _amount(tokens: Sequence[Token], at: int) -> tuple[int, str | None]:

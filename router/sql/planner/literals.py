@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CODE = re.compile(r"([A-Za-z]{1,8}[-_/])[A-Za-z\d][A-Za-z\d_/-]*")
 
+_CODED = re.compile(r"(?=.*[A-Za-z])(?=.*\d)[A-Za-z\d]+(?:[-_/][A-Za-z\d]+)+")
+
 
 def coded(token: Token, index: Index) -> dict[FieldKey, str]:
     """The keys whose description says that their codes begin like this one, each with the code as it is spelled there."""
@@ -36,6 +38,10 @@ def named(pieces: list[Piece], index: Index) -> list[Piece]:
     out: list[Piece] = []
     at = 0
     while at < len(pieces):
+        if pieces[at].kind == "unknown" and out and _CODED.fullmatch(pieces[at].words) and _open_text(out[-1], index):
+            out.append(replace(pieces[at], kind="quoted", literal=pieces[at].words))
+            at += 1
+            continue
         end = at
         while end < len(pieces) and pieces[end].kind == "unknown" and pieces[end].words[:1].isupper():
             end += 1
@@ -48,6 +54,13 @@ def named(pieces: list[Piece], index: Index) -> list[Piece]:
             out.append(replace(pieces[at], kind="value", length=length, words=words, stored={key: words}))
         at = max(end, at + 1)
     return out
+
+
+def _open_text(piece: Piece, index: Index) -> bool:
+    """ "Bin B-17-1": a field of texts that no index holds, named right before a code."""
+    fields = piece.meaning.fields if piece.kind == "name" and piece.meaning is not None else {}
+    found = [(owner, name) for owner, names in fields.items() for name in names]
+    return bool(found) and all(index.info[key].datatype == "String" and key not in index.valued for key in found)
 
 
 def _labelled(before: list[Piece], after: list[Piece], index: Index) -> FieldKey | None:

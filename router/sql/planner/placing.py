@@ -269,24 +269,11 @@ def _period_key(shape: Shape, cond: Cond) -> FieldKey:
         if len(found) == 1:
             shape.penalty = max(shape.penalty, 0.05)
             _same_event(shape, cond, (owner, found[0]))
-            _same_state(shape, cond, (owner, found[0]))
             return owner, found[0]
         if len(found) > 1:
             listed = " or ".join(f"`{owner}.{name}`" for name in found[:3])
             raise Stop("planner_ambiguous", (cond.words,), f"`{cond.words}` may be of {listed}")
     raise Stop("planner_no_time", (cond.words,), f"what `{cond.words}` is about is not known")
-
-
-def _same_state(shape: Shape, cond: Cond, key: FieldKey) -> None:
-    """ "Paid in 2025", "open today": when a state was reached or held is not the default time, except where it says since when."""
-    if cond.after is None or cond.words.lower().startswith("since"):
-        return
-    fields = shape.index.declared[key[0]].fields
-    if sum(1 for one in fields if shape.index.info[key[0], one.name].time) > 1:
-        words = cond.after.words
-        raise Stop(
-            "planner_no_time", (words, cond.words), f"whether `{cond.words}` says when something was `{words}` is not certain"
-        )
 
 
 def _same_event(shape: Shape, cond: Cond, key: FieldKey) -> None:

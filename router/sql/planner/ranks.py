@@ -34,6 +34,7 @@ class Ranks(Measures):
             slot, self.when = slot or self.when or self.dated(), None
             self.draft.groups.append(Group(slot=slot, grain=cast(Grain, grain.literal), words=grain.words))
             self.mode = "where"
+            self.grouped_too()
             return
         if self.kind() != "name":
             if not self.draft.shows:
@@ -57,6 +58,16 @@ class Ranks(Measures):
                 break
         if self.draft.asks or self.draft.shows:
             self.mode = "where"
+
+    def grouped_too(self) -> None:
+        """ "Per month and machine"."""
+        name = self.peek(1)
+        if self.kind() != "and" or name is None or name.kind != "name" or self.as_dataset(name) is not None:
+            return
+        if self.draft.asks and not self.condition_follows(2):
+            self.at += 2
+            _, slot = self.noun(name)
+            self.draft.groups.append(Group(slot=slot, words=name.words))
 
     def dated(self) -> Slot | None:
         """ "Closed in 2025 per month": the months are those of the day that the period is of."""

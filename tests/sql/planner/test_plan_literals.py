@@ -190,6 +190,26 @@ def test_when_a_state_was_reached_is_not_the_default_time(index, text):
     asked_back(index, text)
 
 
+def test_an_attribute_before_a_period_is_no_state(index):
+    for words in ("in region North", "about the CX-400"):
+        assert span(answered(index, f"How many claims {words} in 2025?")) == ("claims.opened_on", *YEAR_2025)
+
+
+@pytest.mark.parametrize(("words", "start"), [("since yesterday", date(2026, 11, 30)), ("since last month", date(2026, 11, 1))])
+def test_since_a_day_that_is_told_from_today(index, words, start):
+    assert span(answered(index, f"How many claims were opened {words}?")) == ("claims.opened_on", start, None)
+
+
+def test_a_code_after_the_field_that_holds_it(index):
+    assert conditions(answered(index, "Which parts are in bin B-17-1?")) == [("parts.bin", "=", "B-17-1")]
+    asked_back(index, "How many claims with machine LD-9?")
+
+
+def test_months_and_something_else_part_what_is_counted(index):
+    form = answered(index, "How many claims per month and machine in 2025?")
+    assert [(str(dim.ref), dim.grain) for dim in form.by] == [("claims.opened_on", "month"), ("claims.machine", None)]
+
+
 def test_since_when_a_state_holds_is_when_it_began(index):
     assert span(answered(index, "How many claims are open since May 2026?")) == ("claims.opened_on", date(2026, 5, 1), None)
 
