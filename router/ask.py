@@ -15,7 +15,7 @@ from typing import Any
 from router import decision
 from router.domain import Answer, Degraded, Question, Record, Refusal, Stage
 from router.egress import Egress
-from router.errors import PointsmanError, Refused, UsageError
+from router.errors import PointsmanError, Refused, SourceError, UsageError
 from router.execute import Watch
 from router.identity import identify
 from router.legs import gather
@@ -61,6 +61,13 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         _seal(line, policies, opened, watch, found)
         error.decision_id = opened.decision_id
         raise
+    except Exception as error:
+        line.alarm("fault", error=type(error).__name__, decision_id=opened.decision_id)
+        fault = SourceError("fault", "something failed inside, and nothing was answered", "the log names the kind of error")
+        found.refusal = Refusal(fault.code, fault.message)
+        _seal(line, policies, opened, watch, found)
+        fault.decision_id = opened.decision_id
+        raise fault from error
     _seal(line, policies, opened, watch, found)
     return Answer(
         decision_id=opened.decision_id,

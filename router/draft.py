@@ -71,7 +71,13 @@ def _compiled(origin: Literal["tool", "planner"], form: Form, vocabulary: Vocabu
     except Refused as refused:
         return Clarify(f"{tell(form)}, which cannot be answered: {refused.message}", ())
     reads = tuple(sorted({dataset for dataset, _ in compiled.reads}))
-    return Draft(origin, compiled.sql, tell(form), reads)
+    return Draft(origin, compiled.sql, tell(form) + small_groups(reads, vocabulary), reads)
+
+
+def small_groups(reads: tuple[str, ...], vocabulary: Vocabulary) -> str:
+    """What the numbers leave out, where reviewers set a least group: without it `the fewest` would be read as it stands."""
+    least = max((number for name, number in vocabulary.min_group.items() if name in reads), default=0)
+    return f" (groups of fewer than {least} rows are left out)" if least else ""
 
 
 def tell(form: Form) -> str:

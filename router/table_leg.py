@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from router.domain import Clarify, Degraded, Embedded, Purpose, Receipt, Table, Verdict
-from router.draft import Draft, draft, tell
+from router.draft import Draft, draft, small_groups, tell
 from router.errors import Refused
 from router.filters import digest
 from router.lexicon import identifiers
@@ -223,4 +223,4 @@ def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -
     if isinstance(drafted, Undrafted):
         return drafted
     reading = drafted.reading if drafted.form is None else tell(drafted.form)
-    return Draft("model", drafted.sql, reading, drafted.reads)
+    return Draft("model", drafted.sql, reading + small_groups(drafted.reads, vocabulary), drafted.reads)

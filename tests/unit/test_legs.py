@@ -373,3 +373,23 @@ def test_neighbours_are_joined_and_a_budget_cuts(rulebook):
     cut = search_with(rulebook, text, neighbours=1, budget_tokens=80).passages
     assert sum(rulebook.embedder.count_tokens(passage.text) for passage in cut) <= 80
     assert cut[0].text.split()[:5] == bare.text.split()[:5]
+
+
+def test_a_fault_of_ours_is_on_record_and_named_by_its_kind_alone(router):
+    """A bug must not leave a question that was asked and never answered, nor tell anybody what it met."""
+    told = []
+
+    def search(_):
+        raise KeyError("CANARY of a row")
+
+    line = dataclasses.replace(
+        router.line, store=Broken(router.line.store, search=search), alarm=lambda event, **facts: told.append((event, facts))
+    )
+    with pytest.raises(SourceError) as raised:
+        ask(line, router.mint("analyst-1"), Question(PROSE, NOW, 5, 20.0, route="documents"))
+    assert raised.value.code == "fault"
+    assert "CANARY" not in str(raised.value.as_json())
+    (_, asked), (_, answered) = router.ledger.read("1", decision_id=raised.value.decision_id)
+    assert (asked.kind, answered.kind) == ("asked", "answered")
+    assert json.loads(answered.body)["refusal"]["code"] == "fault"
+    assert told == [("fault", {"error": "KeyError", "decision_id": raised.value.decision_id})]
