@@ -230,13 +230,14 @@ def test_source_error_carries_the_decision_and_leaves_a_sealed_record(tmp_path):
         assert whole(router)
 
 
-def test_fault_of_our_own_leaves_an_open_decision(router, put):
+def test_fault_of_our_own_is_sealed(router, put):
     def search(_):
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(SourceError) as raised:
         put(store=Broken(router.line.store, search=search))
-    assert last_record(router).kind == "asked"
+    assert raised.value.code == "fault"
+    assert last_record(router).kind == "answered"
     assert whole(router)
 
 
