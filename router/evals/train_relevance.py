@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 PENALTY = 0.01
 """Strong: the features move together, and a collection that was not seen must not meet a weight that only fits the others."""
-LOST = 0.03
+LOST = 0.02
 """Share of answerable questions that may be called unanswered, at most, where the threshold is set."""
-RECOGNISED = 0.99
+RECOGNISED = 0.975
 """Share of foreign questions that is enough: a lower threshold carries over to other collections better than a higher one."""
 UNSEEN = 0.95
 """The same for code where no code was seen: its scores lie lower than those of prose."""

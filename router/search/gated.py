@@ -13,6 +13,9 @@ from router.search.merge import merge
 from router.search.port import Ordered, Part, Searching, Strategy, Tools
 from router.search.relevance import Gate, names_nothing
 
+BETTER = 0.05
+"""How much likelier the second order has to be: feedback moves good hits, too, and a tie is no reason to."""
+
 
 def gated(inner: Strategy, gate: Gate) -> Strategy:
     def run(question: str, tools: Tools) -> Searching:
@@ -33,7 +36,7 @@ def gated(inner: Strategy, gate: Gate) -> Strategy:
             merged = merge([(1.0, first.candidates), *((1.0, hits.candidates) for hits in more)])
             again = Ordered(tools.rank([Part(question, first.question, merged)]))
             likely = tools.likelihood(again.passages)
-            if likely is not None and likely > better:
+            if likely is not None and likely >= better + BETTER:
                 best, better = again, likely
         if better >= gate.empty:
             return best
