@@ -132,12 +132,12 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> None:
         passages = watch.stage("fold", lambda: _current(asking, candidates.steps, passages))
     k = len(passages) if ordered.whole else question.k if ordered.answers else NEAREST
     kept = watch.stage("recheck", lambda: _recheck(asking, passages, k))
+    if note := build_note(question.text, kept):
+        found.notes += (note,)
     if not ordered.answers:
         found.nearest = build_nearest(kept)
         kept = []
     watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
-    if note := build_note(question.text, kept) if kept else "":
-        found.notes += (note,)
     joined = watch.stage("expand", lambda: _expand(asking, candidates.steps, kept)) if _expands(asking) else alone(kept)
     found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(joined, 1))
 

@@ -161,7 +161,7 @@ def _joined(text: str) -> str:
 def build_note(text: str, ranked: Sequence[Ranked]) -> str:
     """What is to be said of identifiers that no passage contains; empty where there is nothing to say."""
     missing = missing_identifiers(text, [_evidence(item) for item in ranked])
-    if not missing:
+    if not missing or not ranked:
         return ""
     listed = ", ".join(f"`{word[:60]}`" for word in missing[:3])
     return f"{listed} {'stands' if len(missing) == 1 else 'stand'} in none of the passages found"

@@ -80,7 +80,10 @@ def test_judgement_of_the_callers_own(tmp_path):
 
 def test_identifier_that_no_passage_holds_is_said(router):
     answer = ask_as(router, "ada", "what does ERR-9999 on the press mean")
-    assert answer.outcome == "empty" or "`err-9999`" in " ".join(answer.notes)
+    assert answer.notes == ("`err-9999` stands in none of the passages found",)
+    lost = ask_as(router, "ada", "How is sourdough bread XK-7781 baked?")
+    assert lost.outcome == "empty"
+    assert lost.notes == ("`xk-7781` stands in none of the passages found",)
     held = ask_as(router, "ada", PRESS)
     assert held.notes == ()
 
