@@ -21,7 +21,7 @@ from router.sql.compilation import Compiled, Plan, direction
 from router.sql.expressions import aggregates, column, expand_field, expand_metric, expand_ref, not_found, reads, rows_of
 from router.sql.form import STAR, Aggregated, By, Dim, Label, Measure, Named, Order
 from router.sql.paths import connected, one_way
-from router.sql.predicates import canonical
+from router.sql.predicates import canonical, refuse_single
 
 _CALLS: Mapping[str, type[exp.AggFunc]] = {
     "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median, "count": exp.Count,
@@ -245,6 +245,8 @@ def _part(plan: Plan, home: str, groups: list[_Group], leaves: list[exp.Expr]) -
     resolved = [_starred(branch.resolve(leaf, {})) for leaf in leaves]
     where = plan.where_of(branch)
     guards = _guards(plan, branch)
+    if guards:
+        refuse_single(leaves)
     if branch.bridge is None:
         source = f"{branch.sources()} {where}".strip()
     else:

@@ -7,9 +7,11 @@ INVARIANT: a literal is quoted whatever it holds (tests/sql/form/test_compile.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+
+from sqlglot import exp
 
 from router.catalog import Catalog
 from router.errors import Refused
@@ -53,6 +55,19 @@ def field_text(branch: Branch, ref: Ref, role: Role = "condition") -> str:
     tree = branch.resolve(expand_ref(branch.catalog, ref.dataset, ref.field), {canonical(branch.catalog, ref): ref.via}, role)
     text = text_of(tree)
     return text if tree.key in ("column", "paren", "anonymous") else f"({text})"
+
+
+_OF_MANY = (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.Sum, exp.Avg)
+
+
+def refuse_single(trees: Iterable[exp.Expr]) -> None:
+    """An extreme or a middle value is one row's own, however many stand around it."""
+    if any(not isinstance(tree, _OF_MANY) for tree in trees):
+        raise Refused(
+            "form_min_group",
+            "the greatest, least or middle value of rows that may only be measured in groups is one row's own",
+            "ask for a count, a sum or an average",
+        )
 
 
 def refuse_small(branch: Branch, min_group: Mapping[str, int]) -> None:
@@ -119,6 +134,8 @@ def _against_all(pred: AgainstAll, scope: Scope) -> str:
     apart = Branch(branch.catalog, branch.graph, branch.names, branch.reads, home)
     inner = field_text(apart, Ref(home, pred.ref.field))
     least = scope.min_group.get(home)
+    if least is not None and pred.agg in ("min", "max", "median"):
+        refuse_single([exp.Max(this=exp.null())])
     refuse_small(apart, {name: number for name, number in scope.min_group.items() if name != home})
     call = f"count(DISTINCT {inner})" if pred.agg == "count_distinct" else f"{pred.agg}({inner})"
     shown = call if least is None else f"CASE WHEN count(*) >= {least} THEN {call} END"

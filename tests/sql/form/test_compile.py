@@ -163,6 +163,21 @@ def test_small_groups_are_not_asked_after_one_by_one():
     assert "CASE WHEN count(*) >= 3 THEN avg" in lower_form(above, F_PRELUDE, min_group={"orders": 3}).sql
 
 
+@pytest.mark.parametrize("agg", ["min", "max", "median"])
+def test_no_single_row_stands_for_a_small_group_or_a_large_one(agg):
+    """The extreme of a group is one row's own value, whether it is shown, compared or sorted by."""
+    one = Aggregated(agg, Ref("orders", "amount"))
+    for form in (
+        Form("orders", measures=(one,), by=(REGION,)),
+        Form("orders", measures=(one,)),
+        Form("orders", measures=(REVENUE,), by=(REGION,), having=(Having(one, ">", Value(1)),)),
+        Form("orders", measures=(REVENUE,), by=(REGION,), order=(Order(one),)),
+        Form("orders", measures=(ORDERS_COUNT,), where=(AgainstAll(Ref("orders", "amount"), "=", agg),)),
+    ):
+        assert refused(form, min_group={"orders": 2}).code == "form_min_group"
+        assert lower_form(form, F_PRELUDE).sql
+
+
 def test_everything_bound_is_in_the_text():
     form = Form(
         "orders",
