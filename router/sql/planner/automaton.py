@@ -242,7 +242,8 @@ class _Reader(Ranks):
     def on_except(self, _piece: Piece, _: str) -> None:
         self.settle(keep=True)
         self.negated = True
-        self.mode = "where"
+        if self.selected():
+            self.mode = "where"
 
     def on_no(self, piece: Piece, _: str) -> None:
         self.settle()
@@ -288,6 +289,9 @@ class _Reader(Ranks):
         if self.aggs:
             return self.measure(piece)
         of, self.of = self.of, False
+        if self.own_field(piece):
+            self.draft.shows.append(self.slot(piece, tie=self.draft.head))
+            return None
         before = self.pieces[self.at - 2] if self.at > 1 else None
         stated = before is not None and (before.kind == "is" or (before.kind == "name" and self.as_dataset(before) is not None))
         done = piece.words.lower().endswith("ed") and stated and self.timed(piece)
@@ -304,6 +308,17 @@ class _Reader(Ranks):
         else:
             self.condition(slot, piece)
         return None
+
+    def own_field(self, piece: Piece) -> bool:
+        """ "Technicians and their depot": shown by the field of the rows themselves that is called so."""
+        head = self.draft.head
+        kinds = [one.kind for one in self.pieces[max(0, self.at - 3) : self.at - 1]]
+        theirs = self.mode == "select" and self.draft.labelled and (kinds[-1:] == ["also"] or kinds == ["also", "his"])
+        if not theirs or head is None or self.as_dataset(piece) in (None, head) or self.beside(piece) is not None:
+            return False
+        if piece.meaning is None or head not in piece.meaning.fields:
+            raise self.stop("planner_two_heads", piece.words, f"what of `{piece.words}` is asked for is not certain")
+        return True
 
     def on_when(self, piece: Piece, _: str) -> None:
         """ "When was ... opened": the time that is named later is what is shown."""

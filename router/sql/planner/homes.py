@@ -63,6 +63,8 @@ def find_base(shape: Shape) -> str:
     owners: list[str] = list(dict.fromkeys([*shown, *sorted_by, *((draft.head,) if draft.everything and draft.head else ())]))
     if draft.head and owners != [draft.head] and all(index.to_one(draft.head).get(owner, (0, 2))[1] == 1 for owner in owners):
         return draft.head
+    if not owners:
+        raise Stop("planner_nothing_asked", (), "what is asked for is not understood")
     if len(owners) == 1:
         return owners[0]
     return _common(shape, owners)

@@ -44,11 +44,23 @@ def shape_form(draft: Draft, index: Index) -> Form:
     place_relations(shape)
     where = (*flatten(shape.where), *shape.several, *place_inside(shape))
     _all_used(shape)
+    kinds = _of_kinds(shape, show)
+    if kinds and show and any(isinstance(pred, Exists) and pred.negated for pred in where):
+        words = draft.shows[0].words if draft.shows else shape.base
+        raise Stop("planner_negation", (words,), f"whether no row of one `{words}` or only some are meant is not certain")
     form = Form(
         shape.base, show, measures, by, where, shape.time, having, order, draft.limit,
-        distinct=bool(show) and draft.distinct and not order,
+        distinct=bool(show) and not order and (draft.distinct or kinds),
     )  # fmt: skip
     return _finished(form, shape)
+
+
+def _of_kinds(shape: Shape, show: tuple[Ref, ...]) -> bool:
+    """ "List the machines", "which customers have open claims": kinds of rows are asked for, each once, where no rows are."""
+    own = shape.index.labels[shape.base]
+    infos = [shape.index.info[ref.dataset, ref.field] for ref in show]
+    plain = all(one.dataset == shape.base and one.datatype == "String" and not one.key and one.name not in own for one in infos)
+    return plain and not shape.draft.heads and not shape.draft.everything
 
 
 def _check(draft: Draft) -> None:

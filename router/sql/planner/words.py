@@ -113,7 +113,7 @@ _PHRASES: dict[str, str] = {
         |not have any|with no|who have no|that have no|not any|zero|have never had|has never had|with zero
         |not a single|not one|not even one""",
     "except": """other than|except|except for|excluding|besides|apart from|but not|is different from|different from|different than
-        |outside|not including""",
+        |outside|not including|all but|everything but|anything but|everyone but|all except|everything except|but for""",
     "contains": """containing|contains|contain|that contains|includes the word|include the word|include the substring
         |includes the substring|contains the word|containing the word|contains the substring|has the word|have the word
         |with the word|contains the letter|containing the letter|has the letter|with the letter|has the substring

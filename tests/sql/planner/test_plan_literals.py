@@ -276,3 +276,34 @@ def test_how_many_of_a_part_adds_up_pieces_and_never_amounts(index):
 def test_what_somebody_does_is_the_field_that_says_who(index):
     form = answered(index, "Who leads depot 5?")
     assert (shown(form), conditions(form)) == (["depots.lead"], [("depots.depot", "=", 5)])
+
+
+@pytest.mark.parametrize("text", ["List all but paid claims", "Show all claims except paid ones"])
+def test_all_but_some_are_the_others(index, text):
+    assert conditions(answered(index, text)) == [("claims.status", "<>", "paid")]
+
+
+def test_what_is_listed_with_its_owner_is_shown(index):
+    assert shown(answered(index, "List technicians and their depot")) == ["technicians.name", "technicians.depot"]
+
+
+def test_what_is_listed_with_rows_of_many_is_asked_back(index):
+    assert asked_back(index, "Show claims and their approvals").code == "planner_two_heads"
+
+
+def test_none_of_a_kind_is_not_none_of_a_row(index):
+    """It once listed the regions of which some claim has no approval."""
+    assert asked_back(index, "Which regions have claims but no approvals?").code in ("planner_negation", "planner_ambiguous")
+
+
+def test_kinds_are_listed_once_and_what_rows_have_as_often_as_they_have_it(index):
+    assert answered(index, "List machines").distinct
+    assert answered(index, "Which machines have open claims?").distinct
+    assert not answered(index, "List the machines of the open claims").distinct
+    assert not answered(index, "List the amounts of claims").distinct
+    assert not answered(index, "Which claims are open?").distinct
+
+
+@pytest.mark.parametrize("text", ["by month claims", "per month", "monthly claims by month", "each claims per year claims"])
+def test_groups_before_what_is_grouped_raise_nothing(index, text):
+    assert isinstance(plan_question(text, index, TODAY), Form | Abstention)
