@@ -28,6 +28,7 @@ _PER_TOP = 0.05
 def select_all(
     shape: Shape,
 ) -> tuple[tuple[Measure, ...], tuple[Dim, ...], tuple[Ref, ...], tuple[Order, ...], tuple[Having, ...]]:
+    """What the draft asks for, as (measures, groups, shown fields, orders, conditions on groups)."""
     draft = shape.draft
     _count_orders(shape)
     measures = tuple(
@@ -194,6 +195,8 @@ def _order(shape: Shape, by: tuple[Dim, ...], show: tuple[Ref, ...], at: int) ->
     if sort.superlative:
         shape.penalty += _PER_TOP
     if sort.ask is not None:
+        if sort.superlative and not sort.descending and sort.ask.agg == "count" and sort.ask.metric is None:
+            shape.notes.append("what has none at all is not among them")
         return Order(_measure(shape, sort.ask), sort.descending)
     if sort.first_shown or sort.slot is None:
         if by:

@@ -112,8 +112,9 @@ _PHRASES: dict[str, str] = {
         |doesn't have|do not have any|does not have any|did not have any|have not had|has not had|lack|lacks|lacking|not have
         |not have any|with no|who have no|that have no|not any|zero|have never had|has never had|with zero
         |not a single|not one|not even one""",
-    "except": """other than|except|except for|excluding|besides|apart from|but not|is different from|different from|different than
-        |outside|not including|all but|everything but|anything but|everyone but|all except|everything except|but for""",
+    "except": """save for|aside from|with the exception of|other than|except|except for|excluding|besides|apart from|but not
+        |is different from|different from|different than|outside|not including|all but|everything but|anything but|everyone but
+        |all except|everything except|but for""",
     "contains": """containing|contains|contain|that contains|includes the word|include the word|include the substring
         |includes the substring|contains the word|containing the word|contains the substring|has the word|have the word
         |with the word|contains the letter|containing the letter|has the letter|with the letter|has the substring
@@ -203,7 +204,7 @@ _VERBS = """
     organize originate own paint participate pay perform plan plant play portray possess post prescribe present print process
     produce propose protect provide publish purchase put qualify race rank rate read receive recommend record recruit refer
     reference register relate release rent repair report represent request require reschedule research reserve reside review ride
-    row rule run sail save schedule score seat see sell send serve service set share shelter ship show sign sing sink situate
+    row rule run sail save schedule score seat see sell send serve service set shelter ship show sign sing sink situate
     smoke span speak spend sponsor star start station stay stock stop store stream stretch study submit subscribe suggest
     supervise supply support surround swim tag take talk teach tie title trade train transfer translate travel treat tutor tweet
     unload upload use visit vote walk want watch weigh win work write
@@ -306,6 +307,11 @@ MEASURING: dict[str, tuple[tuple[str, bool], ...]] = {
     **dict.fromkeys(("earn", "earns", "earned", "earning"), (("salary", True), ("earning", True), ("income", True))),
     **dict.fromkeys(("last", "lasts", "lasted", "lasting"), (("duration", True), ("length", True))),
 }
+
+AVERSE_VERBS = frozenset(
+    "save saves saved saving stop stops stopped stopping leave leaves left leaving lose loses lost losing".split()
+)
+"""What follows these is what is no longer or not meant: they do not only tie one thing to another."""
 
 SHARES = frozenset("share percentage proportion fraction ratio rate percent".split())
 """Before "of" they ask for one number over another, which only a metric can say."""

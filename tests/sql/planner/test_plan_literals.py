@@ -307,3 +307,12 @@ def test_kinds_are_listed_once_and_what_rows_have_as_often_as_they_have_it(index
 @pytest.mark.parametrize("text", ["by month claims", "per month", "monthly claims by month", "each claims per year claims"])
 def test_groups_before_what_is_grouped_raise_nothing(index, text):
     assert isinstance(plan_question(text, index, TODAY), Form | Abstention)
+
+
+def test_the_fewest_say_that_none_is_not_among_them(index):
+    assert answered(index, "Which depot has the fewest technicians?").notes == ("what has none at all is not among them",)
+    assert not answered(index, "Which depot has the most technicians?").notes
+
+
+def test_what_is_had_in_common_is_no_relation(index):
+    assert asked_back(index, "How many technicians share a depot?").unbound == ("share",)
