@@ -8,12 +8,14 @@ INVARIANT: a piece that has no part in the draft stops the plan (tests/sql/plann
 
 from __future__ import annotations
 
+from typing import cast
+
 from router.sql.form import Explained
 from router.sql.planner.draft import Cond, Draft, Relation, Stop
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import AGES, IDLE_VERBS, PARTICIPLES
+from router.sql.planner.words import AGES, AVERSE_VERBS, IDLE_VERBS, PARTICIPLES
 
 _SKIPPED = frozenset({"unit", "whole"})
 _RELATIVE = frozenset("who which where whose that what when".split())
@@ -22,6 +24,8 @@ _NO_NOUN = frozenset(
 )
 """After these a participle describes the noun that follows it ("imported samples") and is a condition, not a relation."""
 _CLAUSE_ENDS = frozenset({"", "and", "comma", "or", "order", "order:desc", "ask", "asc", "desc", "alpha"})
+_PLAIN_NOT = frozenset({"but not", "outside", "different from", "different than", "is different from"})
+"""Of what is excepted these deny one thing of each row; the others take rows away, and what else is said may be of those."""
 _SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
 
 
@@ -58,12 +62,23 @@ class _Reader(Ranks):
             raise self.stop("planner_no_condition", self.pending.words, f"`{self.pending.words}` is named without a condition")
         if self.negated:
             raise self.stop("planner_unused", "not", "a negation belongs to nothing")
+        self.refuse_after_exception()
         if self.aggs:
             raise self.stop("planner_unused", self.aggs[-1], "an aggregate belongs to nothing")
         if self.when_asked:
             raise self.stop("planner_no_time", self.pieces[0].words, "which time is asked for is not said")
         if self.both or self.joined:
             raise self.stop("planner_unused", "both" if self.both else "or", "a joint belongs to nothing")
+
+    def refuse_after_exception(self) -> None:
+        """ "All but the open ones of Oakum Paper": whose claims are excepted, or whose claims are asked for?"""
+        commas = [piece.at for piece in self.pieces if piece.kind == "comma"]
+        for cond in [one for one in self.draft.conds if one.excepted]:
+            others: list[Cond | Relation] = [*self.draft.conds, *self.draft.relations]
+            for other in others:
+                if other.at > cond.at and not any(cond.at < comma < other.at for comma in commas):
+                    message = f"whether `{other.words}` is said of what is excepted is not certain"
+                    raise self.stop("planner_negation", other.words, message)
 
     def step(self, piece: Piece) -> None:
         self.began = self.at - 1
@@ -129,6 +144,13 @@ class _Reader(Ranks):
             self.mode = "where"
 
     def on_in(self, piece: Piece, _: str) -> None:
+        before = self.pieces[self.at - 2].kind if self.at > 1 else ""
+        if (
+            before == "period"
+            and piece.words.lower() == "on"
+            and self.kind() not in ("name", "value", "quoted", "number", "period")
+        ):
+            raise self.stop("planner_no_time", piece.words, f"`{piece.words}` after a time is not understood")
         if self.selected() or self.mode in ("group", "order"):
             self.mode = "where"
         if piece.words.lower() == "from":
@@ -139,6 +161,10 @@ class _Reader(Ranks):
             self.sorting = False
             self.mode = "order"
             self.order_list("")
+        elif self.kind() == "period":
+            raise self.stop(
+                "planner_no_time", piece.words, f"whether `{piece.words}` means before that time or in it is not certain"
+            )
         elif self.draft.limit is not None and not self.draft.sorts and self.mode == "select" and self.selected():
             self.mode = "order"
             self.order_list("desc")
@@ -183,6 +209,8 @@ class _Reader(Ranks):
             return
         if self.kind() in _CLAUSE_ENDS and self.selected() and piece.words.lower() not in IDLE_VERBS and not self.object_before():
             raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is a condition, and which that is is not known")
+        if piece.words.lower() in AVERSE_VERBS and self.kind() in ("value", "quoted", "is", "of", "name", "also"):
+            raise self.stop("planner_negation", piece.words, f"what `{piece.words}` says of it is not certain")
         self.draft.verbs += 1
         self.draft.explained.append(Explained(piece.words, "relation"))
         if self.selected():
@@ -200,6 +228,8 @@ class _Reader(Ranks):
     def on_and(self, piece: Piece, _: str) -> None:
         self.settle()
         words = piece.words.lower()
+        if words.startswith("but"):
+            self.refuse_exception(piece)
         if words not in ("and", "as well", "but", "while", "and then", "and also", "and the"):
             self.mode = "where"
         if (
@@ -214,6 +244,19 @@ class _Reader(Ranks):
             name = self.peek()
             if name is not None and self.as_dataset(name) is None:
                 raise self.stop("planner_no_condition", name.words, f"`{name.words}` is named without a condition")
+
+    def refuse_exception(self, piece: Piece) -> None:
+        """ "Open but with an amount" asks for one thing more; "all claims but open ones" takes something away."""
+        said, draft = self.kind(1), self.draft
+        kind = self.kind()
+        bounded = kind == "period" and not cast(Piece, self.peek()).words.lower().startswith(("in ", "of "))
+        more = kind in ("with", "is", "no", "except", "verb", "between", "contains", "starts", "ends") or kind.startswith("cmp:")
+        named = kind == "name" and (said in ("is", "between") or said.startswith("cmp:"))
+        plain = kind in ("of", "in") or named or (bounded and cast(Piece, self.peek()).number is None)
+        if not ((more or plain) and (draft.conds or draft.relations or kind in ("no", "except"))):
+            raise self.stop(
+                "planner_negation", piece.words, f"whether `{piece.words}` adds something or takes it away is not certain"
+            )
 
     def on_or(self, piece: Piece, _: str) -> None:
         self.settle()
@@ -235,13 +278,14 @@ class _Reader(Ranks):
         self.negated = not self.negated
         if self.negated is False:
             raise self.stop("planner_negation", piece.words, "a negation of a negation is not understood")
-        self.never = self.kind() == "verb"
+        self.never = self.kind() == "verb" or piece.words.lower() == "never"
         if self.selected():
             self.mode = "where"
 
-    def on_except(self, _piece: Piece, _: str) -> None:
+    def on_except(self, piece: Piece, _: str) -> None:
         self.settle(keep=True)
         self.negated = True
+        self.excepting = self.pending is None and piece.words.lower() not in _PLAIN_NOT
         if self.selected():
             self.mode = "where"
 
@@ -276,6 +320,7 @@ class _Reader(Ranks):
         raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is a role and is not understood here")
 
     def on_name(self, piece: Piece, _: str) -> None:
+        """A name of the catalogue: a metric, a field or a dataset, by what stands around it."""
         meaning = piece.meaning
         if meaning is not None and meaning.metrics and (not self.aggs or self.same_aggregate(meaning.metrics)):
             self.aggs = []
@@ -340,6 +385,7 @@ class _Reader(Ranks):
         self.mode = mode
 
     def on_dataset(self, dataset: str, piece: Piece, of: bool) -> None:
+        """A dataset: what is asked for, what the fields beside it are of, or what something is related to."""
         draft = self.draft
         if self.mode == "select":
             tied = self.tie_recent(dataset) if of or draft.shows else False

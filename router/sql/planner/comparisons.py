@@ -23,6 +23,7 @@ class Comparisons(Conditions):
         self.compared(piece, cast(Compared, arg))
 
     def compared(self, piece: Piece, op: Compared) -> None:
+        """A comparison: of the field before it, of a count of related rows, or of the measure that is asked for."""
         slot, self.pending = self.pending, None
         self.mode = "where"
         if self.negated:
@@ -172,6 +173,8 @@ class Comparisons(Conditions):
         low, joint, high = self.peek(), self.kind(1), self.peek(2)
         if low is None or high is None or low.number is None or high.number is None or joint != "and":
             raise self.stop("planner_number", piece.words, f"`{piece.words}` needs two numbers")
+        if low.number > high.number:
+            raise self.stop("planner_number", f"{low.words} and {high.words}", f"nothing is between {low.words} and {high.words}")
         self.at += 3
         if slot is None and self.kind() == "name":
             name = self.take()

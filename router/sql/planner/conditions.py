@@ -152,6 +152,7 @@ class Conditions(Reader):
             cond.joined, self.joined = True, False
         if self.negated:
             cond.negated, cond.never, self.negated = True, self.never, False
+            cond.excepted, self.excepting = self.excepting, False
         self.draft.conds.append(cond)
 
     def values(self, slot: Slot | None) -> None:
@@ -267,6 +268,7 @@ class Conditions(Reader):
         return value.words.islower() and value.words.isalpha() and before not in ("in", "of", "with", "by")
 
     def on_period(self, piece: Piece, _: str) -> None:
+        """A period: of the time field that is named before it, else of the one that the dataset means."""
         slot, self.pending = self.pending, None
         if self.selected():
             self.mode = "where"

@@ -73,6 +73,9 @@ def _read(tokens: Sequence[Token], at: int, today: date) -> tuple[Period, int] |
     if point is None or (word in ("for", "over", "within") and point.year is not None):
         return None
     end = at + skip + point.length
+    if word == "from" and _low(tokens, end) in ("on", "onward", "onwards"):
+        years = (point.year, None) if point.year is not None else None
+        return Period(point.start, None, years, _said(tokens, at, end + 1)), end + 1 - at
     if point.year is not None:
         return _more_years(tokens, at, end, point.year)
     return Period(point.start, point.end, None, _said(tokens, at, end)), end - at
@@ -96,21 +99,34 @@ def _bounded(tokens: Sequence[Token], at: int, today: date) -> tuple[Period, int
         after += 1
     if word == "by" and _low(tokens, after + 1) != "end":
         return None
-    for joint in (("the", "year"), ("the", "end", "of"), ("year",), ("the", "start", "of"), ("the",)):
+    edge = ""
+    for joint in (("the", "year"), ("the", "end", "of"), ("year",), ("the", "start", "of"), ("the", "beginning", "of"), ("the",)):
         if tuple(_low(tokens, after + k) for k in range(len(joint))) == joint:
             after += len(joint)
+            edge = joint[1] if len(joint) == 3 else ""
             break
     point = _point(tokens, after, today) or _near(tokens, after, today)
-    if point is None:
-        return None
+    if point is None or (word in ("until", "till") and not edge and point.end - point.start > timedelta(1)):
+        return None  # "until 2024" may end before that year or with it
     end = after + point.length
     said = _said(tokens, at, end)
+    if edge:
+        return _edged(point, op, edge == "end", said), end - at
     start = {">=": point.start, ">": point.end}.get(op)
     stop = {"<": point.start, "<=": point.end}.get(op)
     years = None
     if point.year is not None:
         years = {">=": (point.year, None), ">": (point.year + 1, None), "<": (None, point.year - 1), "<=": (None, point.year)}[op]
     return Period(start, stop, years, said), end - at
+
+
+def _edged(point: _Point, op: str, last: bool, said: str) -> Period:
+    """ "Before the end of 2024", "since the start of 2024": what is compared is that edge, and not the whole of it."""
+    edge = point.end if last else point.start
+    first = None if point.year is None else point.year + int(last)
+    if op in (">=", ">"):
+        return Period(edge, None, (first, None) if first is not None else None, said)
+    return Period(None, edge, (None, first - 1) if first is not None else None, said)
 
 
 def _from_to(tokens: Sequence[Token], at: int, today: date, word: str) -> tuple[Period, int] | None:
@@ -124,6 +140,8 @@ def _from_to(tokens: Sequence[Token], at: int, today: date, word: str) -> tuple[
     other = _point(tokens, joint + 1, today)
     if other is None or (one.year is None) != (other.year is None):
         return None
+    if _low(tokens, joint) in ("until", "till") and other.end - other.start > timedelta(1):
+        return None  # may end before that year or with it
     end = joint + 1 + other.length
     if other.end <= one.start:
         return None

@@ -79,6 +79,7 @@ class Cond:
     negated: bool = False
     never: bool = False
     joined: bool = False
+    excepted: bool = False
     all_of: bool = False
     near: str | None = None
     words: str = ""

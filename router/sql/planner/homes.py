@@ -73,6 +73,8 @@ def find_base(shape: Shape) -> str:
 def _common(shape: Shape, owners: list[str]) -> str:
     """The nearest dataset from which all of them follow: one of them, one that is mentioned, or a bridge between them."""
     index = shape.index
+    if not owners:
+        raise Stop("planner_no_base", (), "whose rows are asked for is not certain")
 
     def reaches(name: str) -> int | None:
         found = index.to_one(name)

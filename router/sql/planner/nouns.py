@@ -9,6 +9,7 @@ INVARIANT: two names that stand together and do not belong together stop the pla
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import cast
 
 from router.sql.form import Aggregate, Compared, Explained
@@ -20,7 +21,7 @@ from router.sql.planner.words import VERBS
 FLIP: dict[Compared, Compared] = {">": "<=", "<": ">=", ">=": "<", "<=": ">", "=": "<>", "<>": "="}
 
 
-class Reader:
+class Reader(ABC):
     """`at` is the next piece; what is pending has been said and waits for its noun. Built upon by what reads conditions,
     comparisons, measures and ranks, in this order; the last three methods are theirs."""
 
@@ -37,7 +38,7 @@ class Reader:
         self.last_ds: str | None = None
         self.pending: Slot | None = None
         self.top: int | None = None
-        self.agg_done = self.when_asked = False
+        self.agg_done = self.when_asked = self.excepting = False
         self.when: Slot | None = None
 
     def peek(self, ahead: int = 0) -> Piece | None:
@@ -272,17 +273,21 @@ class Reader:
         expression = metric.expression.strip().lower() if metric is not None else ""
         return len(self.aggs) == len(metrics) == 1 and expression.startswith(f"{self.aggs[0]}(")
 
+    @abstractmethod
     def step(self, piece: Piece) -> None:
-        raise NotImplementedError
+        """Take one piece, whatever it is."""
 
+    @abstractmethod
     def compared(self, piece: Piece, op: Compared) -> None:
-        raise NotImplementedError
+        """A comparison, of which the noun before it is one side."""
 
+    @abstractmethod
     def how_many(self, number: Piece, op: Compared) -> None:
-        raise NotImplementedError
+        """A count of related rows."""
 
+    @abstractmethod
     def rank(self, sort: Sort) -> None:
-        raise NotImplementedError
+        """Sort by what is named."""
 
 
 def shares(meaning: Meaning | None, piece: Piece) -> bool:

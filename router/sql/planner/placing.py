@@ -58,6 +58,8 @@ def place_conditions(shape: Shape) -> None:
         if len(run) == 1:
             _place(shape, run[0], *placed[0])
             continue
+        if any(cond.negated for cond in run):
+            raise Stop("planner_negation", tuple(cond.words for cond in run), "`or` beside a negation is not understood")
         owners = {owner for owner, _ in placed}
         if len(owners) > 1 or any(cond.all_of for cond in run):
             raise Stop("planner_or", tuple(cond.words for cond in run), "`or` between different datasets is not understood")
@@ -73,6 +75,8 @@ def _whole(run: list[Cond], pred: Placed) -> Pred:
 
 def _place(shape: Shape, cond: Cond, owner: str, pred: Placed) -> None:
     shape.used.add(owner)
+    if cond.period is not None:
+        _refuse_second_period(shape, cond, pred)
     if owner == shape.base or _single(shape, owner):
         if owner != shape.base:
             follow_way(shape, owner)
@@ -105,6 +109,22 @@ def _place(shape: Shape, cond: Cond, owner: str, pred: Placed) -> None:
     shape.inside.setdefault(owner, []).append(pred)
 
 
+def _refuse_second_period(shape: Shape, cond: Cond, pred: Placed) -> None:
+    """ "The last two weeks of 2025", "this year and last year": two periods of one time are no range, but "after … and before …" is."""
+    first = pred.preds[0] if isinstance(pred, Both) else pred
+    period = cond.period
+    if not isinstance(first, Compare) or period is None:
+        return
+    for other in shape.periods.setdefault(first.ref, []):
+        if (other.start is None) == (period.start is None) or (other.end is None) == (period.end is None):
+            raise Stop(
+                "planner_two_periods",
+                (other.said, period.said),
+                f"how `{other.said}` and `{period.said}` go together is not certain",
+            )
+    shape.periods[first.ref].append(period)
+
+
 def _time_range(period: Period, pred: Placed) -> TimeRange | None:
     """The period as the form has it, where it is of dates."""
     first = pred.preds[0] if isinstance(pred, Both) else pred
@@ -124,7 +144,9 @@ def _pred(shape: Shape, cond: Cond) -> tuple[str, Placed]:
     if cond.op in ("=", "in", "<>", "not_in") and key[0] in shape.index.to_one(shape.base):
         key = nearest_key(shape, key)
     ref, info = Ref(*key), shape.index.info[key]
-    op = _FLIP[cond.op] if cond.negated else cond.op
+    if cond.negated and cond.op not in _FLIP and cond.op != "between":
+        raise Stop("planner_negation", (cond.words,), f"`{cond.words}` negated is not understood")
+    op = _FLIP.get(cond.op, cond.op) if cond.negated else cond.op
     if cond.against is not None:
         if not info.numeric or info.key:
             raise Stop("planner_mean_of_text", (cond.words,), f"`{info.name}` is not a number")
@@ -138,6 +160,8 @@ def _pred(shape: Shape, cond: Cond) -> tuple[str, Placed]:
         if stored and said_key not in stored and said_key in shape.index.valued and isinstance(literal, str):
             stored = {said_key: _elsewhere(cond, stored, said_key)}
         values.append(_value(shape, said_key, op, literal, said, stored))
+    if op == "between" and cond.negated:
+        return key[0], AnyOf((Compare(ref, "<", (values[0],)), Compare(ref, ">", (values[1],))))
     if cond.all_of and cond.op == "in" and not cond.negated and len(values) > 1:
         return key[0], Compare(ref, "in", tuple(values))
     return key[0], Compare(ref, op, tuple(values))

@@ -10,6 +10,7 @@ from router.sql.form import (
     Ref,
     TimeRange,
 )
+from router.sql.planner.dates import Period
 from router.sql.planner.draft import Ask, Draft, Slot, Stop
 from router.sql.planner.index import FieldKey, Index
 from router.sql.planner.resolve import Choice, Item
@@ -38,6 +39,7 @@ class Shape:
     inside: dict[str, list[Placed]] = field(default_factory=dict)
     several: list[Exists] = field(default_factory=list)
     time: TimeRange | None = None
+    periods: dict[Ref, list[Period]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     penalty: float = 0.0
     labelled: bool = False

@@ -37,7 +37,7 @@ PERIODS = [
     ("since 2014", date(2014, 1, 1), None),
     ("after May 2014", date(2014, 6, 1), None),
     ("before 2014-05-03", None, date(2014, 5, 3)),
-    ("until May 2014", None, date(2014, 6, 1)),
+    ("until 2014-05-31", None, date(2014, 6, 1)),
     ("prior to 2014", None, date(2014, 1, 1)),
     ("between 2010 and 2012", date(2010, 1, 1), date(2013, 1, 1)),
     ("from May 2014 to June 2015", date(2014, 5, 1), date(2015, 7, 1)),
