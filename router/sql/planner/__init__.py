@@ -5,7 +5,7 @@ word by word; what it cannot say precisely it leaves to a person, a tool or a mo
 
 INVARIANT: every word of the question is explained (tests/sql/planner/test_plan_invariants.py::test_every_word_is_explained).
 INVARIANT: everything bound is in the compiled SQL (tests/sql/planner/test_plan_invariants.py::test_everything_bound_is_in_the_sql).
-INVARIANT: a form that is returned compiles (tests/sql/planner/test_plan_invariants.py::test_a_planned_form_compiles).
+INVARIANT: a form that is returned compiles (tests/sql/planner/test_plan_invariants.py::test_a_planned_form_compiles_and_runs).
 """
 
 from __future__ import annotations

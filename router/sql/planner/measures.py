@@ -32,6 +32,7 @@ class Measures(Comparisons):
         self.agg_done = True
 
     def on_count(self, piece: Piece, _: str) -> None:
+        """`How many`, `number of`: rows of what follows, or different values of a field."""
         distinct = self.kind() == "distinct"
         if distinct:
             self.take()

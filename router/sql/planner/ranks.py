@@ -20,6 +20,7 @@ class Ranks(Measures):
     """See the module."""
 
     def on_each(self, piece: Piece, _: str) -> None:
+        """`Each`, `per`: what follows is grouped by."""
         self.settle()
         self.draft.each = True
         self.skip("distinct")
@@ -291,6 +292,7 @@ class Ranks(Measures):
         return None
 
     def on_superlative(self, piece: Piece, _: str) -> None:
+        """An adjective that ranks: `oldest`, `cheapest`."""
         wanted = SUPERLATIVES[piece.literal]
         if self.kind() == "number":
             self.top = int(self.take().number or 1)
