@@ -3,7 +3,7 @@
 `python -m tests.e2e.expected_values` writes the values into questions.jsonl. Each person's rows and masks are written out below, as
 policies/tables.cedar means them; a policy that lets somebody see other rows has to be said here, too.
 
-INVARIANT: the values in questions.jsonl are those computed here (tests/e2e/test_questions.py::test_values_are_those_computed_by_hand).
+INVARIANT: the values in questions.jsonl are those computed here (tests/e2e/test_question_set.py::test_values_are_those_computed_by_hand).
 """
 
 from __future__ import annotations

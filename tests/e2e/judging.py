@@ -7,7 +7,7 @@ written from documents and tables alone; `after`: having seen what the router do
 `must_not_see` holds documents; texts, which may stand nowhere in the answer; `name:…`, which may stand nowhere but in a passage;
 and numbers, which may be no cell.
 
-INVARIANT: a wrong answer is found out (tests/e2e/test_questions.py::test_what_is_wrong_is_found_out).
+INVARIANT: a wrong answer is found out (tests/e2e/test_question_set.py::test_what_is_wrong_is_found_out).
 """
 
 from __future__ import annotations

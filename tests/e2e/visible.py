@@ -2,7 +2,7 @@
 
 What a person may see stands here as patterns of paths; everything else is hidden, whatever a policy or a label comes to say.
 
-INVARIANT: no answer holds a passage that is not listed here (tests/e2e/test_questions.py::test_nobody_sees_what_must_not_be_seen).
+INVARIANT: no answer holds a passage that is not listed here (tests/e2e/test_question_set.py::test_nobody_sees_what_must_not_be_seen).
 """
 
 from __future__ import annotations
