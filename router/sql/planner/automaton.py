@@ -15,6 +15,7 @@ from router.sql.planner.draft import Cond, Draft, Relation, Stop
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
 from router.sql.planner.segment import Piece
+from router.sql.planner.units import units_said
 from router.sql.planner.words import AGES, AVERSE_VERBS, IDLE_VERBS, PARTICIPLES
 
 _SKIPPED = frozenset({"unit", "whole"})
@@ -34,6 +35,7 @@ def read_pieces(pieces: list[Piece], index: Index) -> Draft:
     _refuse_universal(pieces)
     kept = [piece for piece in pieces if not (piece.kind == "fill" and piece.words != "'s") and piece.kind not in _SKIPPED]
     reader = _Reader(kept, index)
+    reader.draft.units = units_said(pieces)
     reader.run()
     return reader.draft
 
@@ -209,6 +211,8 @@ class _Reader(Ranks):
             return
         if self.kind() in _CLAUSE_ENDS and self.selected() and piece.words.lower() not in IDLE_VERBS and not self.object_before():
             raise self.stop("planner_unknown", piece.words, f"`{piece.words}` is a condition, and which that is is not known")
+        if self.thing(piece):
+            raise self.stop("planner_unknown", piece.words, f"what `{piece.words}` is is not known here")
         if piece.words.lower() in AVERSE_VERBS and self.kind() in ("value", "quoted", "is", "of", "name", "also"):
             raise self.stop("planner_negation", piece.words, f"what `{piece.words}` says of it is not certain")
         self.draft.verbs += 1
@@ -216,6 +220,18 @@ class _Reader(Ranks):
         if self.selected():
             self.settle()
             self.mode = "where"
+
+    def thing(self, piece: Piece) -> bool:
+        """ "The reserve", "review of claims", "status and order": a word that could be a verb, and is asked for or has something."""
+        if piece.words.lower() in PARTICIPLES:
+            return False
+        before = self.pieces[self.at - 2] if self.at > 1 else None
+        if self.kind() == "of" and cast(Piece, self.peek()).words.lower() != "for":
+            return True
+        if before is None or before.kind in ("and", "comma"):
+            return self.kind() in ("", "of", "and", "comma")
+        said = before.words.lower().split()
+        return before.kind == "ask" and said[0] not in ("who", "what", "which", "how", "for", "in") and self.mode == "select"
 
     def object_before(self) -> bool:
         """ "The courses that students take": the other noun stands before the verb."""

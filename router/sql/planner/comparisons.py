@@ -13,6 +13,7 @@ from router.sql.planner.conditions import Conditions
 from router.sql.planner.draft import Ask, Cond, Having, Relation, Slot
 from router.sql.planner.nouns import FLIP
 from router.sql.planner.segment import Piece
+from router.sql.planner.units import in_percent
 from router.sql.planner.words import COMPARATIVES, MEASURING
 
 
@@ -47,6 +48,8 @@ class Comparisons(Conditions):
             raise self.stop("planner_number", piece.words, f"`{piece.words}` is not followed by a number")
         number = self.take()
         if self.kind() in ("ormore", "orless"):
+            if op != "=" and op != (">=" if self.kind() == "ormore" else "<="):
+                raise self.stop("planner_number", piece.words, f"`{piece.words}` and `{self.take().words}` say two things")
             op = ">=" if self.take().kind == "ormore" else "<="
         if self.kind() == "percent":
             self.take()
@@ -69,7 +72,7 @@ class Comparisons(Conditions):
         self.take()
         ask = Ask("count", metric=metrics[0], words=name.words)
         self.draft.explained.append(Explained(name.words, metrics[0]))
-        value = Decimal(str(number.number)) / 100
+        value = Decimal(str(number.number)) / (1 if in_percent(self.index, metrics[0]) else 100)
         self.draft.having.append(Having(ask, op, value, f"{op} {number.words} % {name.words}"))
 
     def on_percent(self, piece: Piece, _: str) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from router.sql.form import Aggregate, Compared, Explained, Grain, Op, Scalar
 from router.sql.planner.dates import Period
 from router.sql.planner.index import FieldKey, Meaning
+from router.sql.planner.tokens import Number
 
 
 class Stop(Exception):  # noqa: N818
@@ -142,6 +143,7 @@ class Draft:
     verbs: int = 0
     penalty: float = 0.0
     explained: list[Explained] = field(default_factory=list)
+    units: dict[Number, set[str]] = field(default_factory=dict)
 
 
 Mode = Literal["select", "where", "group", "order"]

@@ -26,6 +26,7 @@ from router.sql.planner.dates import Period
 from router.sql.planner.draft import Cond, Relation, Stop
 from router.sql.planner.index import FieldKey
 from router.sql.planner.shaping import Both, Placed, Shape, flatten, follow_way, key_at, key_fields, nearest_key
+from router.sql.planner.units import refuse_unit
 from router.sql.planner.words import PLAIN_EVENTS
 
 _FLIP: dict[str, Op] = {
@@ -178,6 +179,7 @@ def _elsewhere(cond: Cond, stored: dict[FieldKey, str], key: FieldKey) -> str:
 
 def _value(shape: Shape, key: FieldKey, op: Op, literal: Scalar, said: str, stored: dict[FieldKey, str] | None) -> Value:
     info = shape.index.info[key]
+    refuse_unit(shape.index, key, literal, shape.draft.units, said)
     if op in ("contains", "starts", "ends", "not_contains"):
         return Value(str(literal), said, "question")
     if stored is not None and key in stored:

@@ -21,6 +21,7 @@ from router.sql.form import (
 from router.sql.planner.draft import Ask, Slot, Stop
 from router.sql.planner.index import FieldKey
 from router.sql.planner.shaping import Shape, all_asks, follow_way, key_at, key_fields, nearest_key, reference
+from router.sql.planner.units import refuse_unit, refuse_unit_of_metric
 
 _PER_TOP = 0.05
 
@@ -35,6 +36,7 @@ def select_all(
         dict.fromkeys(_measure(shape, ask) for ask in (*draft.asks, *(sort.ask for sort in draft.sorts if sort.ask is not None)))
     )
     having = tuple(Having(_measure(shape, one.ask), one.op, Value(one.value, str(one.value), "question")) for one in draft.having)
+    _refuse_units(shape)
     ranked = [sort.ask for sort in draft.sorts if sort.ask is not None]
     grouped = bool(measures or having or ranked or any(group.grain for group in draft.groups))
     common = next((sort for sort in draft.sorts if sort.common), None)
@@ -70,6 +72,15 @@ def select_all(
     if not order:
         order = tuple(Order(dim) for dim in by if isinstance(dim, By) and dim.grain)
     return measures, by, show, order, having
+
+
+def _refuse_units(shape: Shape) -> None:
+    """What groups are compared with is in the unit of what is measured."""
+    for one in shape.draft.having:
+        if one.ask.metric is not None:
+            refuse_unit_of_metric(shape.index, one.ask.metric, one.value, shape.draft.units, str(one.value))
+        elif one.ask.slot is not None and one.ask.agg not in ("count", "count_distinct"):
+            refuse_unit(shape.index, key_at(shape, one.ask.slot), one.value, shape.draft.units, str(one.value))
 
 
 def _each_row(shape: Shape, dataset: str | None, slot: Slot | None) -> None:

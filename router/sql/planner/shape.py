@@ -9,10 +9,13 @@ INVARIANT: whatever is bound ends up in the form (tests/sql/planner/test_plan_in
 from __future__ import annotations
 
 from router.sql.form import (
+    Aggregated,
     Compare,
     Exists,
     Explained,
     Form,
+    Having,
+    Measure,
     Pred,
     Ref,
     Scalar,
@@ -48,11 +51,29 @@ def shape_form(draft: Draft, index: Index) -> Form:
     if kinds and show and any(isinstance(pred, Exists) and pred.negated for pred in where):
         words = draft.shows[0].words if draft.shows else shape.base
         raise Stop("planner_negation", (words,), f"whether no row of one `{words}` or only some are meant is not certain")
+    _refuse_never(shape, kinds and bool(show), measures)
+    _refuse_fewer(shape, having, where)
     form = Form(
         shape.base, show, measures, by, where, shape.time, having, order, draft.limit,
         distinct=bool(show) and not order and (draft.distinct or kinds),
     )  # fmt: skip
     return _finished(form, shape)
+
+
+def _refuse_never(shape: Shape, kinds: bool, measures: tuple[Measure, ...]) -> None:
+    """ "Which customers never had an open claim": a claim of theirs that is not open says nothing of the others."""
+    counted = any(isinstance(one, Aggregated) and one.agg == "count_distinct" for one in measures)
+    for cond in shape.draft.conds if kinds or counted else ():
+        if cond.negated and cond.never:
+            raise Stop("planner_negation", (cond.words,), f"whether `{cond.words}` is meant of no row or of some is not certain")
+
+
+def _refuse_fewer(shape: Shape, having: tuple[Having, ...], where: tuple[Pred, ...]) -> None:
+    """ "Customers with fewer than 3 open claims": who has none of them is in no group, and would be left out."""
+    for one in having:
+        counted = isinstance(one.measure, Aggregated) and one.measure.agg in ("count", "count_distinct")
+        if counted and one.op in ("<", "<=", "<>") and (where or shape.time is not None):
+            raise Stop("planner_fewer", (shape.draft.having[0].words,), "what has none at all would be left out")
 
 
 def _of_kinds(shape: Shape, show: tuple[Ref, ...]) -> bool:

@@ -323,6 +323,22 @@ UNITS = frozenset(
 )
 """Words that may follow a number and say what it is of; they bind nothing."""
 
+UNIT_NAMES: dict[str, frozenset[str]] = {
+    word: frozenset(meant.split())
+    for meant, words in {
+        "dollar": "dollar dollars usd $", "euro": "eur euro euros", "sterling lb": "pound pounds", "sterling": "gbp sterling", "lb": "lb lbs",
+        "kg": "kg kgs kilogram kilograms", "km": "km kms kilometer kilometers kilometre kilometres", "mile": "mile miles",
+        "m": "meter meters metre metres", "cm": "cm centimeter centimeters centimetre centimetres", "inch": "inch inches",
+        "ft": "foot feet ft", "minute": "minute minutes min mins", "hour": "hour hours", "second": "second seconds sec secs",
+        "day": "day days", "week": "week weeks", "month": "month months", "year": "year years yrs", "mph": "mph", "kph": "kph",
+        "million": "million millions mio", "pallet": "pallet pallets",
+    }.items()
+    for word in words.split()
+}  # fmt: skip
+"""What a word says a number is in; two meanings where it is two units."""
+
+PERCENT = frozenset("percent percentage pct perc".split())
+
 MONTHS = {
     name: number
     for number, names in enumerate(
