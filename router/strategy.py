@@ -228,7 +228,9 @@ def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
 
 
 def _prior(asking: Asking) -> float:
-    """How likely the wording made it that text is needed at all; 1 where nobody weighed it."""
+    """How likely the wording made it that text is needed at all; 1 where nobody weighed it, or where tables are no way out."""
+    if asking.found.route.name != "both":
+        return 1.0
     scores = asking.found.route.scores
     text = scores.get("documents", 0.0) + scores.get("both", 0.0)
     whole = text + scores.get("sql", 0.0)

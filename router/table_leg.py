@@ -16,7 +16,7 @@ from typing import Any
 
 from router.domain import Clarify, Degraded, Embedded, Purpose, Receipt, Table, Verdict
 from router.draft import Draft, draft, small_groups, tell
-from router.errors import Refused
+from router.errors import Refused, SourceError
 from router.filters import digest
 from router.lexicon import identifiers
 from router.line import Asking
@@ -28,7 +28,10 @@ from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary, build_vocabulary, vocabulary_key
 
 MISSING_S = 5.0
-"""How long a vocabulary that misses stored values is used before it is built again."""
+"""How long a vocabulary that misses stored values is used before it is built again: on a busy machine each question would build it
+anew."""
+LEAST_LEFT = 0.25
+"""The share of a deadline that must be left for what was missing to count as the engine's fault and not as the deadline's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +171,12 @@ def _vocabulary(asking: Asking) -> Vocabulary:
         return build_vocabulary(catalog, asking.grants.query, policies.tools, open_values, _Running(asking).run)
 
     built: Vocabulary = line.vocabularies.get(key, build)
+    if built.missing and time.monotonic() - built.built_s > MISSING_S:
+        line.vocabularies.drop(key)
+        built = line.vocabularies.get(key, build)
     if built.missing:
-        if time.monotonic() - built.built_s > MISSING_S:  # not at once: on a busy machine each question would build it anew
-            line.vocabularies.drop(key)
+        if asking.watch.left_s() < LEAST_LEFT * asking.question.deadline_s:
+            line.vocabularies.drop(key)  # what this caller had no time for is not missing for others
         missing = Degraded("vocabulary", f"stored values of {', '.join(built.missing)} could not be read just now")
         if missing not in found.degraded:
             found.degraded.append(missing)
@@ -197,7 +203,12 @@ def _by_model(running: _Running, vocabulary: Vocabulary) -> tuple[Draft, ...] | 
     hosted = asking.line.model()
     if hosted is None or asking.found.egress is None:
         return None
-    drafted = asking.watch.stage("model", lambda: _ask_model(running, vocabulary, hosted))
+    try:
+        drafted: Draft | Undrafted = asking.watch.stage(
+            "model", lambda: asking.line.threads.within(asking.watch.left_s(), lambda: _ask_model(running, vocabulary, hosted))
+        )
+    except SourceError as error:  # the call outlived the deadline; what it sends from now on is stopped by the sealed egress
+        drafted = Undrafted(error.code, error.message)
     if isinstance(drafted, Undrafted):
         asking.watch.note(note=drafted.code)
         asking.found.degraded.append(Degraded("model", f"{drafted.code}: {drafted.message}"))

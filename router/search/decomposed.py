@@ -18,12 +18,13 @@ _ASKING = (
     r"what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|may|must|should|will|would|has|have|"
     r"name|list|show|tell|give|find|explain|describe"
 )
+_WORDS = r"(?:in|at|on|for|by|to|from|of|with|until|since)\s+(?:what|which|whom|whose|when|where|how)"
 _CUT = re.compile(
-    rf"\?+\s+(?:and\s+|also\s+|then\s+)*|;\s+(?:and\s+)?|[,.]?\s+(?:and|but|or)\s+(?:also\s+|then\s+)?(?=(?:{_ASKING})\b)|"
+    rf"\?+\s+(?:and\s+|also\s+|then\s+)*|;\s+(?:and\s+)?|[,.]?\s+(?:and|but|or)\s+(?:also\s+|then\s+)?(?=(?:{_ASKING}|{_WORDS})\b)|"
     rf",\s+(?=(?:what|which|who|whom|whose|when|where|why|how)\b)|[.!]\s+(?=(?:{_ASKING})\b)",
     re.IGNORECASE,
 )
-_ASKS = re.compile(rf"^(?:(?:in|at|on|for|by|to|from|of|with)\s+)?(?:{_ASKING})\b", re.IGNORECASE)
+_ASKS = re.compile(rf"^(?:(?:in|at|on|for|by|to|from|of|with|until|since)\s+)?(?:{_ASKING})\b", re.IGNORECASE)
 _POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|she|him|her|one|there)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_][\w.\-/]*")
 FEWEST_WORDS = 2

@@ -393,3 +393,18 @@ def test_a_fault_of_ours_is_on_record_and_named_by_its_kind_alone(router):
     assert (asked.kind, answered.kind) == ("asked", "answered")
     assert json.loads(answered.body)["refusal"]["code"] == "fault"
     assert told == [("fault", {"error": "KeyError", "decision_id": raised.value.decision_id})]
+
+
+def test_a_short_deadline_of_one_spoils_no_answer_of_another(router):
+    fresh = {"vocabularies": Memo(limit=64)}
+    engine = router.line.tables()
+
+    def run_governed(text, *arguments, **options):
+        if options["deadline_s"] < 1.0:
+            raise SourceError("deadline", "the stage took longer than its share of the deadline", "raise it", retryable=True)
+        return engine.run_governed(text, *arguments, **options)
+
+    line = dataclasses.replace(router.line, tables=lambda: Broken(engine, run_governed=run_governed), **fresh)
+    hasty = Question(ROWS, NOW, 5, 0.05, route="sql")
+    assert ask(line, router.mint("analyst-1"), hasty).outcome == "clarify"
+    assert put(router, ROWS, route="sql", **fresh).outcome == "answered"

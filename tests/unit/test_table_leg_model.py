@@ -2,6 +2,7 @@
 fails in ends in governed rows or in asking back. The SDK is the real one; the provider is a server on this machine."""
 
 import json
+import time
 
 import pytest
 
@@ -167,3 +168,21 @@ def test_without_a_key_there_is_no_model(tmp_path, server, monkeypatch):
         answer = ask(router)
         assert (answer.outcome, server.received) == ("clarify", [])
         assert "model" not in [entry.stage for entry in answer.degraded]
+
+
+def test_a_server_that_drips_holds_nobody_past_the_deadline(router, server):
+    """Headers that come one by one pass every time limit of a read; the question's own ends it."""
+
+    def drip(handler, _):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for at in range(60):
+            handler.wfile.write(f"X-{at}: y\r\n".encode())
+            handler.wfile.flush()
+            time.sleep(0.2)
+
+    server.says(drip)
+    start = time.monotonic()
+    answer = ask(router, deadline_s=2.0)
+    assert time.monotonic() - start < 6.0
+    assert answer.outcome == "clarify"
+    assert "model" in [entry.stage for entry in answer.degraded]

@@ -163,7 +163,7 @@ def ask(
     token: Token = None,
     people: People = None,
     k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
-    route: Annotated[str | None, typer.Option(help="Search only this: documents, sql (tables) or both.")] = None,
+    route: Annotated[str | None, typer.Option(help="Search only this: documents, contextual (their contextual index), sql (tables) or both.")] = None,
     context: Annotated[list[str] | None, typer.Option(help="An earlier question, oldest first; may be repeated.")] = None,
     strategy: Annotated[str | None, typer.Option(help="How documents are searched: simple, decomposed, feedback, ...")] = None,
     source: Annotated[list[str] | None, typer.Option(metavar="S", help="Only this source; may be repeated.")] = None,

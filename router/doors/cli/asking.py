@@ -104,6 +104,8 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
         out.print(plain(answer.clarify.question), style="yellow")
         for option in answer.clarify.options:
             out.print("   " + one_line(option, 1000))
+    elif answer.outcome == "none":
+        out.print("nothing was looked up: this reads as small talk or as a command", style="yellow")
     elif answer.outcome == "empty":
         out.print("nothing found among what you may see", style="yellow")
     for table in answer.tables:
@@ -123,7 +125,7 @@ def print_rows(table: Table, *, lines: int) -> None:
     print_table([plain(column) for column in columns], table.rows[:lines])
     hidden = len(table.rows) - lines
     more = f", {hidden} of them not shown here" if hidden > 0 else ""
-    out.print(f"{len(table.rows)} rows{more}{', cut at the limit' if table.truncated else ''}, by {table.origin}", style="dim")
+    out.print(f"{len(table.rows)} {'row' if len(table.rows) == 1 else 'rows'}{more}{', cut at the limit' if table.truncated else ''}, by {table.origin}", style="dim")
     out.print(plain(table.sql), style="dim")
     out.print()
 
