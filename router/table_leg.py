@@ -30,8 +30,9 @@ from router.sql.vocabulary import Vocabulary, build_vocabulary, vocabulary_key
 MISSING_S = 5.0
 """How long a vocabulary that misses stored values is used before it is built again: on a busy machine each question would build it
 anew."""
-LEAST_LEFT = 0.25
-"""The share of a deadline that must be left for what was missing to count as the engine's fault and not as the deadline's."""
+LEAST_LEFT, LEAST_LEFT_S = 0.25, 2.0
+"""The share of a deadline, and the seconds, that must be left for what was missing to count as the engine's fault and not as the
+deadline's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _vocabulary(asking: Asking) -> Vocabulary:
         line.vocabularies.drop(key)
         built = line.vocabularies.get(key, build)
     if built.missing:
-        if asking.watch.left_s() < LEAST_LEFT * asking.question.deadline_s:
+        if asking.watch.left_s() < max(LEAST_LEFT_S, LEAST_LEFT * asking.question.deadline_s):
             line.vocabularies.drop(key)  # what this caller had no time for is not missing for others
         missing = Degraded("vocabulary", f"stored values of {', '.join(built.missing)} could not be read just now")
         if missing not in found.degraded:
