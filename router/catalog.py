@@ -27,7 +27,8 @@ class DatasetField:
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """One logical table. `primary_key` and `unique_keys` are columns. `label` names the field by which people know a row,
-    `time` the field meant where a question gives a period without naming one; both stand in governance.yaml."""
+    `time` the field meant where a question gives a period without naming one, empty in the part of a caller who may not see it;
+    both stand in governance.yaml."""
 
     name: str
     source: str

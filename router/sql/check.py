@@ -171,7 +171,7 @@ def _narrowed(catalog: Catalog, dataset: Dataset, raw: set[tuple[str, str]]) -> 
         primary_key=dataset.primary_key if own(dataset.primary_key) else (),
         unique_keys=tuple(key for key in dataset.unique_keys if own(key)),
         label=dataset.label if dataset.label and dataset.label.lower() in names else None,
-        time=dataset.time if dataset.time and dataset.time.lower() in names else None,
+        time=dataset.time if dataset.time is None or dataset.time.lower() in names else "",
     )
 
 

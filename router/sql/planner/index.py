@@ -224,7 +224,8 @@ def _add_dataset(index: Index, dataset: Dataset) -> None:
         _add_field(index, dataset, one, prefixes, one.expression.strip('"').lower() in keys | foreign)
     index.labels[dataset.name] = _labels(dataset, prefixes)
     times = tuple(one.name for one in dataset.fields if index.info[dataset.name, one.name].time)
-    index.times[dataset.name] = (dataset.time,) if dataset.time else times
+    # A default that is hidden leaves none: another date in its place would answer another question.
+    index.times[dataset.name] = (dataset.time,) if dataset.time else times if dataset.time is None else ()
 
 
 def _add_field(index: Index, dataset: Dataset, one: DatasetField, prefixes: set[tuple[str, ...]], key: bool) -> None:

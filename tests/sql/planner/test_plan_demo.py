@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from router.domain import ColumnGrant, TableGrant
+from router.filters import ALWAYS
 from router.policy import load_policies
+from router.sql.check import narrow
 from router.sql.form import Aggregated, By, Compare, Form
 from router.sql.planner import Abstention, StoredValues, build_index, plan_question
 
@@ -137,3 +140,20 @@ def test_such_a_value_is_meant_in_quotes():
     form = plan(hostile, 'How many claims have the customer "by region"?')
     assert isinstance(form, Form), form
     assert [pred.values[0].value for pred in form.where if isinstance(pred, Compare)] == ["by region"]
+
+
+def test_a_hidden_default_time_is_replaced_by_no_other():
+    """Who may not see the day of opening is not told of the day of closing instead."""
+    catalog = load_policies(Path(__file__).parents[3] / "policies").catalog
+    columns = {
+        one.name: tuple(ColumnGrant(field.name) for field in one.fields if field.name != "opened_on") for one in catalog.datasets
+    }
+    grants = tuple(TableGrant(name, f"main.{name}", held, ALWAYS, (), None, ("p",)) for name, held in columns.items())
+    index = build_index(narrow(catalog, grants), VALUES)
+    for text in (
+        "How many claims are older than 30 days?",
+        "How many claims per month?",
+        "How many claims were there last month?",
+    ):
+        assert isinstance(plan(index, text), Abstention), text
+    assert isinstance(plan(index, "How many claims were closed last month?"), Form)
