@@ -8,6 +8,7 @@ INVARIANT: a piece that has no part in the draft stops the plan (tests/sql/plann
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import cast
 
 from router.sql.form import Explained
@@ -33,6 +34,7 @@ _SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
 def read_pieces(pieces: list[Piece], index: Index) -> Draft:
     """The draft, or `Stop`."""
     _refuse_universal(pieces)
+    _refuse_open_end(pieces)
     kept = [piece for piece in pieces if not (piece.kind == "fill" and piece.words != "'s") and piece.kind not in _SKIPPED]
     reader = _Reader(kept, index)
     reader.draft.units = units_said(pieces)
@@ -53,6 +55,14 @@ def _refuse_universal(pieces: list[Piece]) -> None:
             last = piece.kind
 
 
+def _refuse_open_end(pieces: list[Piece]) -> None:
+    """ "From 2024 to …": what a period ends with is not passed over."""
+    for one, other in pairwise(pieces):
+        if one.kind == "period" and other.words.lower() in ("to", "now"):
+            words = f"{one.words} {other.words}"
+            raise Stop("planner_no_time", (words,), f"when `{words}` ends is not certain")
+
+
 class _Reader(Ranks):
     """Structure: who asks, joints, negation, verbs, and what a name does where it stands."""
 
@@ -65,6 +75,7 @@ class _Reader(Ranks):
         if self.negated:
             raise self.stop("planner_unused", "not", "a negation belongs to nothing")
         self.refuse_after_exception()
+        self.refuse_precedence()
         if self.aggs:
             raise self.stop("planner_unused", self.aggs[-1], "an aggregate belongs to nothing")
         if self.when_asked:
@@ -81,6 +92,24 @@ class _Reader(Ranks):
                 if other.at > cond.at and not any(cond.at < comma < other.at for comma in commas):
                     message = f"whether `{other.words}` is said of what is excepted is not certain"
                     raise self.stop("planner_negation", other.words, message)
+
+    def refuse_precedence(self) -> None:
+        """ "Of type R1 or open and in West" groups one way or the other; "open claims of type R1 or in West" only one way."""
+        conds = self.draft.conds
+        noun = next((one.at for one in self.pieces if one.kind == "name" and self.as_dataset(one) is not None), -1)
+        clauses = [one.at for one in self.pieces if one.kind == "with"]
+        for at, cond in enumerate(conds):
+            if not cond.joined:
+                continue
+            first = at
+            while conds[first].joined and first:
+                first -= 1
+            before = [
+                one for one in conds[:first] if one.at > noun and not any(one.at < where < conds[first].at for where in clauses)
+            ]
+            after = [one for one in conds[at + 1 :] if not one.joined]
+            if before or after:
+                raise self.stop("planner_or", cond.words, "what of `and` and `or` belongs together is not certain")
 
     def step(self, piece: Piece) -> None:
         self.began = self.at - 1
@@ -129,8 +158,12 @@ class _Reader(Ranks):
         if self.selected() and (said or (self.draft.asks and not self.draft.shows)):
             self.mode = "where"
 
-    def on_also(self, _piece: Piece, _: str) -> None:
+    def on_also(self, piece: Piece, _: str) -> None:
         self.settle()
+        adds = piece.words.lower() in ("including", "plus") and self.kind() in ("his", "in", "of", "with")
+        more = self.kind() == "name" and self.kind(1) in ("value", "quoted") and bool(self.draft.conds)
+        if adds or more or self.kind() in ("value", "quoted", "period", "number"):
+            raise self.stop("planner_unused", piece.words, f"whether `{piece.words}` narrows or widens is not certain")
         self.mode = "select"
         self.agg_done = False
         if self.draft.head and not (self.draft.shows or self.draft.asks):
@@ -267,7 +300,7 @@ class _Reader(Ranks):
         kind = self.kind()
         bounded = kind == "period" and not cast(Piece, self.peek()).words.lower().startswith(("in ", "of "))
         more = kind in ("with", "is", "no", "except", "verb", "between", "contains", "starts", "ends") or kind.startswith("cmp:")
-        named = kind == "name" and (said in ("is", "between") or said.startswith("cmp:"))
+        named = kind == "name" and (said in ("is", "between", "period") or said.startswith("cmp:"))
         plain = kind in ("of", "in") or named or (bounded and cast(Piece, self.peek()).number is None)
         if not ((more or plain) and (draft.conds or draft.relations or kind in ("no", "except"))):
             raise self.stop(
@@ -403,6 +436,9 @@ class _Reader(Ranks):
     def on_dataset(self, dataset: str, piece: Piece, of: bool) -> None:
         """A dataset: what is asked for, what the fields beside it are of, or what something is related to."""
         draft = self.draft
+        before = self.pieces[self.began - 1] if self.began else None
+        if dataset in draft.heads and before is not None and before.kind in ("and", "comma", "or"):
+            raise self.stop("planner_two_heads", piece.words, f"whether `{piece.words}` are the same ones is not certain")
         if self.mode == "select":
             tied = self.tie_recent(dataset) if of or draft.shows else False
             if draft.head is None:

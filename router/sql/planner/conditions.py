@@ -287,8 +287,10 @@ class Conditions(Reader):
             and self.draft.conds[-1].slot is None
         ):
             cond.after = self.draft.conds[-1]
-            if self.state_before(before) and not piece.words.lower().startswith("since"):
-                cond.event = before.words.lower()
+            if self.state_before(before):
+                since = piece.words.lower().startswith("since")
+                word = before.words.lower()  # what is open since May was opened then
+                cond.event = word + "ed" if since and word + "ed" in self.index.events else word
         if piece.number is not None:
             cond.years = [int(piece.number)]
             joint = ""

@@ -138,6 +138,9 @@ def _from_to(tokens: Sequence[Token], at: int, today: date, word: str) -> tuple[
     if _low(tokens, joint) not in (("and",) if word == "between" else ("to", "until", "till", "through")):
         return None
     other = _point(tokens, joint + 1, today)
+    if other is None and _low(tokens, joint + 1) in ("now", "today") and one.start <= today:
+        end = joint + 2
+        return Period(one.start, today + timedelta(1), None, _said(tokens, at, end)), end - at
     if other is None or (one.year is None) != (other.year is None):
         return None
     if _low(tokens, joint) in ("until", "till") and other.end - other.start > timedelta(1):
@@ -191,6 +194,8 @@ def _rolling(tokens: Sequence[Token], at: int, today: date) -> tuple[Period, int
     unit = TIME_UNITS.get(tokens[at + 1].lemma) if at + 1 < len(tokens) else None
     if unit is not None and tokens[at + 1].low == unit:
         start = _floor(today, unit)
+        if word == "past":
+            return None  # the last twelve months or the last year of the calendar
         if word in ("this", "current"):
             return Period(start, _forward(start, 1, unit), said=_said(tokens, at, at + 2)), 2
         return Period(_floor(start - timedelta(1), unit), start, said=_said(tokens, at, at + 2)), 2

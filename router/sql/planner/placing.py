@@ -356,6 +356,8 @@ def _related(shape: Shape, relation: Relation) -> None:
         if name in shape.index.to_one(other):
             continue
         if other in shape.index.to_one(name):
+            if relation.negated:
+                raise Stop("planner_negation", (relation.words,), f"of which `{other}` there are no `{name}` is not certain")
             inner = (*inner, *flatten(shape.inside.pop(other)))
     if relation.negated and relation.count is not None:
         shape.penalty += _PER_NOT
