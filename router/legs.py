@@ -25,7 +25,7 @@ from router.routing.language import is_foreign
 
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 LEANS = "it leans on an earlier question"
-NARROWED = "not asked: sources and filters narrow documents"
+NARROWED = "tables were not asked: sources and filters narrow documents"
 NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
@@ -165,7 +165,8 @@ def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | 
     vector = embedded.vector if embedded is not None else None
     rows = _gate_rows(asking, embedded)
     prose = _gate_prose(asking, candidates)
-    options = _options(asking) if not rows.is_open and not prose.is_open else ()
+    closed = not rows.is_open and not prose.is_open
+    options = _options(asking) if closed and not _narrowed(asking) else ()
     asking.found.route, back = asking.watch.stage(
         "route",
         lambda: route.choose(question.text, vector, line.heads(), rows=rows, prose=prose, point=line.point, options=options),
@@ -179,7 +180,7 @@ def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
     if asking.policies.catalog is None or not asking.grants.query or embedded is None:
         return CLOSED
     if _narrowed(asking):
-        asking.found.degraded.append(Degraded("tables", NARROWED))
+        asking.found.notes += (NARROWED,)
         return CLOSED
     from router.table_leg import gate_tables  # with it comes the parser of SQL, which a world without tables needs not
 
@@ -221,7 +222,7 @@ def _options(asking: Asking) -> tuple[str, ...]:
 
 def _tables(asking: Asking, embedded: Embedded | None) -> None:
     if _narrowed(asking):
-        asking.found.degraded.append(Degraded("tables", NARROWED))
+        asking.found.notes += (NARROWED,)
         return
     from router.table_leg import query_tables
 

@@ -163,7 +163,9 @@ def ask(
     token: Token = None,
     people: People = None,
     k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
-    route: Annotated[str | None, typer.Option(help="Search only this: documents, contextual (their contextual index), sql (tables) or both.")] = None,
+    route: Annotated[
+        str | None, typer.Option(help="Search only this: documents, contextual (their contextual index), sql (tables) or both.")
+    ] = None,
     context: Annotated[list[str] | None, typer.Option(help="An earlier question, oldest first; may be repeated.")] = None,
     strategy: Annotated[str | None, typer.Option(help="How documents are searched: simple, decomposed, feedback, ...")] = None,
     source: Annotated[list[str] | None, typer.Option(metavar="S", help="Only this source; may be repeated.")] = None,
@@ -460,14 +462,16 @@ def sql_run(
 @catalog_app.command("derive")
 def catalog_derive(
     ctx: typer.Context,
-    database: Annotated[str, typer.Argument(metavar="DATABASE", help="A DuckDB file, or a SQLAlchemy URL.")],
+    database: Annotated[
+        str | None, typer.Argument(metavar="DATABASE", help="A DuckDB file, or a SQLAlchemy URL; default: what `index` copied.")
+    ] = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """A first catalog.yaml on standard output: names, types and keys, never values. Example: pointsman catalog derive world.duckdb"""
     from router.doors.cli.catalog import run_derive
 
-    run_derive(database, as_json=_options(ctx, json, config)["as_json"])
+    run_derive(database, **_options(ctx, json, config))
 
 
 @catalog_app.command("check")

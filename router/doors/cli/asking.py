@@ -103,7 +103,7 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
     elif answer.clarify is not None:
         out.print(plain(answer.clarify.question), style="yellow")
         for option in answer.clarify.options:
-            out.print("   " + one_line(option, 1000))
+            out.print("   perhaps: " + one_line(option, 1000))
     elif answer.outcome == "none":
         out.print("nothing was looked up: this reads as small talk or as a command", style="yellow")
     elif answer.outcome == "empty":
@@ -122,12 +122,20 @@ def print_rows(table: Table, *, lines: int) -> None:
     out = console()
     out.print(one_line(table.reading, 1000), style="bold")
     columns = [f"{column.name} (masked)" if column.masked else column.name for column in table.columns]
-    print_table([plain(column) for column in columns], table.rows[:lines])
+    print_table([plain(column) for column in columns], [[_cell(cell) for cell in row] for row in table.rows[:lines]])
     hidden = len(table.rows) - lines
     more = f", {hidden} of them not shown here" if hidden > 0 else ""
-    out.print(f"{len(table.rows)} {'row' if len(table.rows) == 1 else 'rows'}{more}{', cut at the limit' if table.truncated else ''}, by {table.origin}", style="dim")
+    out.print(
+        f"{len(table.rows)} {'row' if len(table.rows) == 1 else 'rows'}{more}{', cut at the limit' if table.truncated else ''}, by {table.origin}",
+        style="dim",
+    )
     out.print(plain(table.sql), style="dim")
     out.print()
+
+
+def _cell(cell: Any) -> Any:
+    """A computed number with four decimals: the JSON has them all."""
+    return f"{cell:.4f}".rstrip("0").rstrip(".") if isinstance(cell, float) else cell
 
 
 def print_passage(passage: Passage, *, lines: int) -> None:

@@ -13,8 +13,12 @@ from router.policy import load_policies
 from router.review import catalog
 
 
-def run_derive(database: str, *, as_json: bool) -> None:
-    name = Path(database.rpartition("/")[2]).stem
+def run_derive(database: str | None, *, as_json: bool, config: Path | None) -> None:
+    """Of the tables that `index` copied where no database is named."""
+    if database is None:
+        database, name = str(app.current_tables(load_settings(find_settings(config)))), "tables"
+    else:
+        name = Path(database.rpartition("/")[2]).stem
     document = catalog.derive_catalog(app.read_relations(database), name or "model")
     if as_json:
         print_json(document)
