@@ -8,6 +8,7 @@ INVARIANT: a piece that has no part in the draft stops the plan (tests/sql/plann
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import cast
 
@@ -26,6 +27,7 @@ _NO_NOUN = frozenset(
 )
 """After these a participle describes the noun that follows it ("imported samples") and is a condition, not a relation."""
 _CLAUSE_ENDS = frozenset({"", "and", "comma", "or", "order", "order:desc", "ask", "asc", "desc", "alpha"})
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}\.\d{3}")
 _PLAIN_NOT = frozenset({"but not", "outside", "different from", "different than", "is different from"})
 """Of what is excepted these deny one thing of each row; the others take rows away, and what else is said may be of those."""
 _SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
@@ -35,6 +37,7 @@ def read_pieces(pieces: list[Piece], index: Index) -> Draft:
     """The draft, or `Stop`."""
     _refuse_universal(pieces)
     _refuse_open_end(pieces)
+    _refuse_rough(pieces)
     kept = [piece for piece in pieces if not (piece.kind == "fill" and piece.words != "'s") and piece.kind not in _SKIPPED]
     reader = _Reader(kept, index)
     reader.draft.units = units_said(pieces)
@@ -61,6 +64,17 @@ def _refuse_open_end(pieces: list[Piece]) -> None:
         if one.kind == "period" and other.words.lower() in ("to", "now"):
             words = f"{one.words} {other.words}"
             raise Stop("planner_no_time", (words,), f"when `{words}` ends is not certain")
+
+
+def _refuse_rough(pieces: list[Piece]) -> None:
+    """ "About 100" is no 100, and 1.000 is one to some and a thousand to others."""
+    for at, piece in enumerate(pieces):
+        if piece.number is None or piece.kind != "number":
+            continue
+        if at and pieces[at - 1].words.lower().endswith("about"):
+            raise Stop("planner_number", (f"about {piece.words}",), f"how far from {piece.words} is still about it is not said")
+        if _THOUSANDS.fullmatch(piece.words):
+            raise Stop("planner_number", (piece.words,), f"whether `{piece.words}` has a decimal point is not certain")
 
 
 class _Reader(Ranks):
@@ -437,7 +451,12 @@ class _Reader(Ranks):
         """A dataset: what is asked for, what the fields beside it are of, or what something is related to."""
         draft = self.draft
         before = self.pieces[self.began - 1] if self.began else None
-        if dataset in draft.heads and before is not None and before.kind in ("and", "comma", "or"):
+        joined = before is not None and before.kind in ("and", "comma", "or")
+        grouped = bool(draft.groups) and self.began > 1 and self.pieces[self.began - 2].words == draft.groups[-1].words
+        kinds = [one.kind for one in self.pieces[max(0, self.began - 2) : self.began]]
+        beside = kinds[-1:] == ["also"] or kinds == ["also", "his"]
+        other = self.mode == "select" and bool(draft.shows) and beside and not draft.labelled
+        if other or (joined and (dataset in draft.heads or grouped)):
             raise self.stop("planner_two_heads", piece.words, f"whether `{piece.words}` are the same ones is not certain")
         if self.mode == "select":
             tied = self.tie_recent(dataset) if of or draft.shows else False

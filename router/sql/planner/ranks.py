@@ -11,7 +11,7 @@ from router.sql.form import Aggregate, Grain
 from router.sql.planner.draft import Ask, Group, Slot, Sort
 from router.sql.planner.measures import Measures
 from router.sql.planner.segment import Piece
-from router.sql.planner.words import SUPERLATIVES
+from router.sql.planner.words import AGES, SUPERLATIVES
 
 MOST_ROWS = 10_000
 
@@ -28,6 +28,10 @@ class Ranks(Measures):
             self.take()
         if self.kind() == "grain":
             grain = self.take()
+            many = ("every", "each") if self.draft.shows else ("every",)
+            if piece.words.lower() in many and not self.draft.asks:
+                words = f"{piece.words} {grain.words}"
+                raise self.stop("planner_universal", words, f"`{words}` as a condition is not understood")
             slot = None
             if self.kind() == "of" and self.kind(1) == "name":
                 self.take()
@@ -303,6 +307,8 @@ class Ranks(Measures):
             dataset = self.as_dataset(name)
             if dataset is not None:
                 slot.near = slot.tie = dataset
+            elif piece.literal in AGES and self.timed(name) and self.mode == "select":
+                return self.extreme_time(piece)
             elif self.has_wanted(name, wanted) or (name.meaning is not None and name.meaning.fields and self.mode != "select"):
                 self.take()
                 _, real = self.noun(name)
@@ -310,6 +316,14 @@ class Ranks(Measures):
                 return self.rank(Sort(slot=real, descending=wanted[0][1], superlative=True, words=f"{piece.words} {name.words}"))
         self.rank(Sort(slot=slot, superlative=True, words=piece.words))
         return None
+
+    def extreme_time(self, piece: Piece) -> None:
+        """ "Earliest closing date": the time that is named is what is shown and what the order is by."""
+        _, slot = self.noun(self.take())
+        assert slot is not None
+        slot.time = True
+        self.show(slot)
+        self.rank(Sort(slot=slot, descending=AGES[piece.literal], superlative=True, words=f"{piece.words} {slot.words}"))
 
 
 def _plain(piece: Piece) -> str:

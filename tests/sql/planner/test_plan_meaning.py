@@ -114,9 +114,10 @@ ASKED_BACK = {
         |roles with approval time over 3 days|customers with total amount over 50000 dollars|parts with price over 10 dollars""",
     "planner_number": """
         claims with amount between 200 and 100|claims with amount above 100 or more|claims with only type R1
-        |claims where amount is greater than reserve|claims twice as many as in 2024""",
+        |claims where amount is greater than reserve|claims twice as many as in 2024
+        |claims with amount about 100|claims with amount over 1.000""",
     "planner_fewer": "customers with less than 3 open claims|customers with at most 3 claims in 2025",
-    "planner_two_heads": "open claims and claims in West|claims in West and claims of type R1",
+    "planner_two_heads": "open claims and claims in West|claims in West and claims of type R1|average amount per customer and claim|customers and their claims",
     "planner_unused": "claims including open ones|claims including those in West|claims of Oakum Paper as well as type R1",
     "planner_unknown": """
         claims opened until 2024|claims opened through 2024|claims opened in the past year|claims no longer open|claims not yet closed
@@ -124,7 +125,7 @@ ASKED_BACK = {
         |claims instead of open|claims opened 30 days ago|claims with amount twice as large as the reserve""",
     "planner_top": "first claim of each customer|last claim of each customer|the last 5 claims",
     "planner_both": "customers with both open and paid claims|claims in both West and East|claims except open and paid",
-    "planner_universal": "depots where not all claims are open",
+    "planner_universal": "depots where not all claims are open|which customers had claims every year|claims opened every month in 2024",
 }  # fmt: skip
 ASKED = [(code, text.strip()) for code, texts in ASKED_BACK.items() for text in texts.split("|")]
 
@@ -155,6 +156,13 @@ def test_a_field_that_is_called_like_a_verb_is_not_passed_over_where_it_is_hidde
         ),
     )
     assert isinstance(plan_question(text, build_index(hidden, VALUES), TODAY), Abstention)
+
+
+def test_the_earliest_of_a_time_that_is_named_is_by_that_time():
+    form = plan_question("earliest closing date of open claims", INDEX, TODAY)
+    assert isinstance(form, Form), form
+    assert [str(ref) for ref in form.show] == ["claims.closed_on"]
+    assert [(str(one.by.ref), one.descending) for one in form.order] == [("claims.closed_on", False)]
 
 
 def test_a_share_that_the_catalogue_has_in_percent_is_compared_in_percent():
