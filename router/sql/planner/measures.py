@@ -6,6 +6,7 @@ INVARIANT: a field after an aggregate is not guessed to be aggregated, too (test
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import cast
 
 from router.sql.form import Aggregate, Compared, Explained
@@ -170,6 +171,10 @@ class Measures(Comparisons):
             assert number is not None
             if self.kind() in ("ormore", "orless"):
                 op = ">=" if self.take().kind == "ormore" else "<="
+            if self.kind() == "percent" and ask.metric is not None:
+                self.take()  # of any other measure a share is of something that is not said
+                if not in_percent(self.index, ask.metric):
+                    number = Decimal(str(number)) / 100
             self.draft.having.append(Having(ask, FLIP[op] if negated else op, number, f"{ask.words} {op} {number}"))
             return True
         self.at = back

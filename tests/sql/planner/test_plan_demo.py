@@ -157,3 +157,9 @@ def test_a_hidden_default_time_is_replaced_by_no_other():
     ):
         assert isinstance(plan(index, text), Abstention), text
     assert isinstance(plan(index, "How many claims were closed last month?"), Form)
+
+
+def test_a_metric_before_a_percentage(index):
+    form = plan(index, "Which depots have a low stock share above 20 %?")
+    assert isinstance(form, Form), form
+    assert [(one.measure.metric, one.op, float(one.value.value)) for one in form.having] == [("low_stock_share", ">", 20.0)]
