@@ -14,6 +14,7 @@ from router.sql.planner.comparisons import Comparisons
 from router.sql.planner.draft import Ask, Having, Sort
 from router.sql.planner.nouns import FLIP, one_of
 from router.sql.planner.segment import Piece
+from router.sql.planner.units import in_percent
 
 
 class Measures(Comparisons):
