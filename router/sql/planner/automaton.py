@@ -8,14 +8,13 @@ INVARIANT: a piece that has no part in the draft stops the plan (tests/sql/plann
 
 from __future__ import annotations
 
-import re
-from itertools import pairwise
 from typing import cast
 
 from router.sql.form import Explained
-from router.sql.planner.draft import Cond, Draft, Relation, Stop
+from router.sql.planner.draft import Cond, Draft, Relation
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
+from router.sql.planner.refusals import refuse_after_exception, refuse_precedence, refuse_words
 from router.sql.planner.segment import Piece
 from router.sql.planner.units import units_said
 from router.sql.planner.words import AGES, AVERSE_VERBS, IDLE_VERBS, PARTICIPLES
@@ -27,54 +26,18 @@ _NO_NOUN = frozenset(
 )
 """After these a participle describes the noun that follows it ("imported samples") and is a condition, not a relation."""
 _CLAUSE_ENDS = frozenset({"", "and", "comma", "or", "order", "order:desc", "ask", "asc", "desc", "alpha"})
-_THOUSANDS = re.compile(r"[1-9]\d{0,2}\.\d{3}")
 _PLAIN_NOT = frozenset({"but not", "outside", "different from", "different than", "is different from"})
 """Of what is excepted these deny one thing of each row; the others take rows away, and what else is said may be of those."""
-_SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
 
 
 def read_pieces(pieces: list[Piece], index: Index) -> Draft:
     """The draft, or `Stop`."""
-    _refuse_universal(pieces)
-    _refuse_open_end(pieces)
-    _refuse_rough(pieces)
+    refuse_words(pieces)
     kept = [piece for piece in pieces if not (piece.kind == "fill" and piece.words != "'s") and piece.kind not in _SKIPPED]
     reader = _Reader(kept, index)
     reader.draft.units = units_said(pieces)
     reader.run()
     return reader.draft
-
-
-def _refuse_universal(pieces: list[Piece]) -> None:
-    """ "Who visited all museums", "not every student": a condition on each of many is not understood."""
-    last = ""
-    measured = any(piece.kind == "count" or piece.kind.startswith("agg:") for piece in pieces)
-    for piece in pieces:
-        low = piece.words.lower()
-        grouping = piece.kind == "each" and measured
-        if last in _SAYS_WHICH and low in ("all", "each", "every") and piece.kind in ("fill", "each") and not grouping:
-            raise Stop("planner_universal", (piece.words,), f"`{piece.words}` of many as a condition is not understood")
-        if piece.kind != "fill" or low == "all":
-            last = piece.kind
-
-
-def _refuse_open_end(pieces: list[Piece]) -> None:
-    """ "From 2024 to …": what a period ends with is not passed over."""
-    for one, other in pairwise(pieces):
-        if one.kind == "period" and other.words.lower() in ("to", "now"):
-            words = f"{one.words} {other.words}"
-            raise Stop("planner_no_time", (words,), f"when `{words}` ends is not certain")
-
-
-def _refuse_rough(pieces: list[Piece]) -> None:
-    """ "About 100" is no 100, and 1.000 is one to some and a thousand to others."""
-    for at, piece in enumerate(pieces):
-        if piece.number is None or piece.kind != "number":
-            continue
-        if at and pieces[at - 1].words.lower().endswith("about"):
-            raise Stop("planner_number", (f"about {piece.words}",), f"how far from {piece.words} is still about it is not said")
-        if _THOUSANDS.fullmatch(piece.words):
-            raise Stop("planner_number", (piece.words,), f"whether `{piece.words}` has a decimal point is not certain")
 
 
 class _Reader(Ranks):
@@ -88,8 +51,10 @@ class _Reader(Ranks):
             raise self.stop("planner_no_condition", self.pending.words, f"`{self.pending.words}` is named without a condition")
         if self.negated:
             raise self.stop("planner_unused", "not", "a negation belongs to nothing")
-        self.refuse_after_exception()
-        self.refuse_precedence()
+        self.refuse_order()
+        refuse_after_exception(self.pieces, self.draft)
+        nouns = [one.at for one in self.pieces if one.kind == "name" and self.as_dataset(one) is not None]
+        refuse_precedence(self.pieces, self.draft, nouns[0] if nouns else -1)
         if self.aggs:
             raise self.stop("planner_unused", self.aggs[-1], "an aggregate belongs to nothing")
         if self.when_asked:
@@ -97,33 +62,9 @@ class _Reader(Ranks):
         if self.both or self.joined:
             raise self.stop("planner_unused", "both" if self.both else "or", "a joint belongs to nothing")
 
-    def refuse_after_exception(self) -> None:
-        """ "All but the open ones of Oakum Paper": whose claims are excepted, or whose claims are asked for?"""
-        commas = [piece.at for piece in self.pieces if piece.kind == "comma"]
-        for cond in [one for one in self.draft.conds if one.excepted]:
-            others: list[Cond | Relation] = [*self.draft.conds, *self.draft.relations]
-            for other in others:
-                if other.at > cond.at and not any(cond.at < comma < other.at for comma in commas):
-                    message = f"whether `{other.words}` is said of what is excepted is not certain"
-                    raise self.stop("planner_negation", other.words, message)
-
-    def refuse_precedence(self) -> None:
-        """ "Of type R1 or open and in West" groups one way or the other; "open claims of type R1 or in West" only one way."""
-        conds = self.draft.conds
-        noun = next((one.at for one in self.pieces if one.kind == "name" and self.as_dataset(one) is not None), -1)
-        clauses = [one.at for one in self.pieces if one.kind == "with"]
-        for at, cond in enumerate(conds):
-            if not cond.joined:
-                continue
-            first = at
-            while conds[first].joined and first:
-                first -= 1
-            before = [
-                one for one in conds[:first] if one.at > noun and not any(one.at < where < conds[first].at for where in clauses)
-            ]
-            after = [one for one in conds[at + 1 :] if not one.joined]
-            if before or after:
-                raise self.stop("planner_or", cond.words, "what of `and` and `or` belongs together is not certain")
+    def refuse_order(self) -> None:
+        if self.sorting and not self.draft.sorts:
+            raise self.stop("planner_order", "order", "what the order is by is not said")
 
     def step(self, piece: Piece) -> None:
         self.began = self.at - 1
@@ -428,6 +369,14 @@ class _Reader(Ranks):
             raise self.stop("planner_two_heads", piece.words, f"what of `{piece.words}` is asked for is not certain")
         return True
 
+    def show_beside(self, piece: Piece) -> None:
+        """ "Name and depot of technicians": the field of theirs that is called so, and no row of another dataset."""
+        owner = self.as_dataset(cast(Piece, self.peek(1))) if self.kind() == "of" and self.kind(1) == "name" else None
+        if owner is None or piece.meaning is None or owner not in piece.meaning.fields:
+            raise self.stop("planner_two_heads", piece.words, f"what of `{piece.words}` is asked for is not certain")
+        self.draft.mentioned.pop(self.as_dataset(piece) or "", None)
+        self.show(self.slot(piece, tie=owner))
+
     def on_when(self, piece: Piece, _: str) -> None:
         """ "When was ... opened": the time that is named later is what is shown."""
         if self.at > 1:
@@ -459,6 +408,9 @@ class _Reader(Ranks):
         if other or (joined and (dataset in draft.heads or grouped)):
             raise self.stop("planner_two_heads", piece.words, f"whether `{piece.words}` are the same ones is not certain")
         if self.mode == "select":
+            if joined and draft.shows and draft.head is None and not draft.labelled and not of:
+                self.show_beside(piece)
+                return
             tied = self.tie_recent(dataset) if of or draft.shows else False
             if draft.head is None:
                 draft.head = dataset

@@ -117,7 +117,9 @@ ASKED_BACK = {
         |claims where amount is greater than reserve|claims twice as many as in 2024
         |claims with amount about 100|claims with amount over 1.000""",
     "planner_fewer": "customers with less than 3 open claims|customers with at most 3 claims in 2025",
-    "planner_two_heads": "open claims and claims in West|claims in West and claims of type R1|average amount per customer and claim|customers and their claims",
+    "planner_two_heads": """
+        open claims and claims in West|claims in West and claims of type R1|average amount per customer and claim
+        |list name and depot|customers and their claims""",
     "planner_unused": "claims including open ones|claims including those in West|claims of Oakum Paper as well as type R1",
     "planner_unknown": """
         claims opened until 2024|claims opened through 2024|claims opened in the past year|claims no longer open|claims not yet closed
@@ -125,6 +127,7 @@ ASKED_BACK = {
         |claims instead of open|claims opened 30 days ago|claims with amount twice as large as the reserve""",
     "planner_top": "first claim of each customer|last claim of each customer|the last 5 claims",
     "planner_both": "customers with both open and paid claims|claims in both West and East|claims except open and paid",
+    "planner_order": "order of claims",
     "planner_universal": "depots where not all claims are open|which customers had claims every year|claims opened every month in 2024",
 }  # fmt: skip
 ASKED = [(code, text.strip()) for code, texts in ASKED_BACK.items() for text in texts.split("|")]
@@ -163,6 +166,12 @@ def test_the_earliest_of_a_time_that_is_named_is_by_that_time():
     assert isinstance(form, Form), form
     assert [str(ref) for ref in form.show] == ["claims.closed_on"]
     assert [(str(one.by.ref), one.descending) for one in form.order] == [("claims.closed_on", False)]
+
+
+def test_a_field_named_beside_another_is_of_the_same_rows():
+    form = plan_question("List name and depot of technicians", INDEX, TODAY)
+    assert isinstance(form, Form), form
+    assert [str(ref) for ref in form.show] == ["technicians.name", "technicians.depot"]
 
 
 def test_a_share_that_the_catalogue_has_in_percent_is_compared_in_percent():
