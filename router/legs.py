@@ -28,6 +28,7 @@ LEANS = "it leans on an earlier question"
 NARROWED = "tables were not asked: sources and filters narrow documents"
 NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
+SPEAKS = 0.9
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
 
 
@@ -167,9 +168,12 @@ def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | 
     prose = _gate_prose(asking, candidates)
     closed = not rows.is_open and not prose.is_open
     options = _options(asking) if closed and not _narrowed(asking) else ()
+    # Small talk meets nothing: where what is granted speaks for a search by itself, there is something to look up.
+    speaks = max(rows.open, prose.open) >= SPEAKS
+    point = replace(line.point, none=1.0) if speaks else line.point
     asking.found.route, back = asking.watch.stage(
         "route",
-        lambda: route.choose(question.text, vector, line.heads(), rows=rows, prose=prose, point=line.point, options=options),
+        lambda: route.choose(question.text, vector, line.heads(), rows=rows, prose=prose, point=point, options=options),
     )
     if asking.found.route.name == "clarify":
         asking.found.clarify = Clarify(NOT_HELD, back)

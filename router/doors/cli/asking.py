@@ -106,12 +106,19 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
             out.print("   perhaps: " + one_line(option, 1000))
     elif answer.outcome == "none":
         out.print("nothing was looked up: this reads as small talk or as a command", style="yellow")
-    elif answer.outcome == "empty":
+    elif answer.outcome == "empty" and not answer.tables:
         out.print("nothing found among what you may see", style="yellow")
+        for heading in answer.nearest:
+            out.print("   nearest: " + one_line(heading, 200))
+    for stage in answer.stages:
+        if stage.name == "context" and stage.note:
+            out.print(one_line(stage.note, 1000), style="dim")
     for table in answer.tables:
         print_rows(table, lines=max(lines, 20))
     for passage in answer.passages:
         print_passage(passage, lines=lines)
+    for note in answer.notes:
+        out.print(plain(note), style="yellow")
     for entry in answer.degraded:
         out.print(f"degraded  {entry.stage}: {plain(entry.reason)}", style="yellow")
     print_receipt(answer)

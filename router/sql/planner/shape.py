@@ -84,7 +84,21 @@ def _of_kinds(shape: Shape, show: tuple[Ref, ...]) -> bool:
     return plain and not shape.draft.heads and not shape.draft.everything
 
 
+def _refuse_two_of_one(draft: Draft) -> None:
+    """ "In the West and in the East": values of one field, though each could be placed in a field of its own."""
+    bare = [cond for cond in draft.conds if cond.op == "=" and cond.slot is None and not (cond.negated or cond.joined)]
+    for at, one in enumerate(bare):
+        for other in bare[at + 1 :]:
+            held = [{key for stored in cond.stored if stored for key in stored} for cond in (one, other)]
+            if held[0] & held[1] and one.words.lower() != other.words.lower():
+                words = (one.words, other.words)
+                raise Stop(
+                    "planner_both", words, f"`{one.words}` and `{other.words}` are values of one field, and no row has both"
+                )
+
+
 def _check(draft: Draft) -> None:
+    _refuse_two_of_one(draft)
     if not (draft.shows or draft.asks or draft.head or draft.everything or draft.groups):
         raise Stop("planner_nothing_asked", (), "what is asked for is not understood")
     if draft.limit is not None and not draft.sorts:
