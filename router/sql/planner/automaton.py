@@ -14,7 +14,7 @@ from router.sql.form import Explained
 from router.sql.planner.draft import Cond, Draft, Relation
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
-from router.sql.planner.refusals import refuse_after_exception, refuse_precedence, refuse_words
+from router.sql.planner.refusals import refuse_after_exception, refuse_precedence, refuse_shared_negation, refuse_words
 from router.sql.planner.segment import Piece
 from router.sql.planner.units import units_said
 from router.sql.planner.words import AGES, AVERSE_VERBS, IDLE_VERBS, PARTICIPLES
@@ -53,6 +53,7 @@ class _Reader(Ranks):
             raise self.stop("planner_unused", "not", "a negation belongs to nothing")
         self.refuse_order()
         refuse_after_exception(self.pieces, self.draft)
+        refuse_shared_negation(self.pieces, self.draft)
         nouns = [one.at for one in self.pieces if one.kind == "name" and self.as_dataset(one) is not None]
         refuse_precedence(self.pieces, self.draft, nouns[0] if nouns else -1)
         if self.aggs:
@@ -219,7 +220,11 @@ class _Reader(Ranks):
         if before is None or before.kind in ("and", "comma"):
             return self.kind() in ("", "of", "and", "comma")
         said = before.words.lower().split()
-        return before.kind == "ask" and said[0] not in ("who", "what", "which", "how", "for", "in") and self.mode == "select"
+        return (
+            before.kind == "ask"
+            and said[0] not in ("who", "what", "which", "how", "for", "in", "could", "can", "i")
+            and self.mode == "select"
+        )
 
     def object_before(self) -> bool:
         """ "The courses that students take": the other noun stands before the verb."""

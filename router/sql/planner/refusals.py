@@ -10,8 +10,11 @@ from itertools import pairwise
 
 from router.sql.planner.draft import Cond, Draft, Relation, Stop
 from router.sql.planner.segment import Piece
+from router.sql.planner.words import MOODS
 
 _SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
+_PARTS = frozenset({"with", "is", "not", "no", "except", "verb", "in", "of"})
+"""Between two conditions these begin a second one of its own."""
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}\.\d{3}")
 
 
@@ -20,16 +23,20 @@ def refuse_words(pieces: list[Piece]) -> None:
     _refuse_universal(pieces)
     _refuse_open_end(pieces)
     _refuse_rough(pieces)
+    _refuse_moods(pieces)
 
 
 def _refuse_universal(pieces: list[Piece]) -> None:
     """ "Who visited all museums", "not every student": a condition on each of many is not understood."""
     last = ""
     measured = any(piece.kind == "count" or piece.kind.startswith("agg:") for piece in pieces)
-    for piece in pieces:
+    for at, piece in enumerate(pieces):
         low = piece.words.lower()
         grouping = piece.kind == "each" and measured
         if last in _SAYS_WHICH and low in ("all", "each", "every") and piece.kind in ("fill", "each") and not grouping:
+            raise Stop("planner_universal", (piece.words,), f"`{piece.words}` of many as a condition is not understood")
+        state = next((one.kind for one in pieces[at + 1 :] if one.kind != "fill"), "")
+        if last == "is" and low == "all" and state in ("value", "quoted", "number"):
             raise Stop("planner_universal", (piece.words,), f"`{piece.words}` of many as a condition is not understood")
         if piece.kind != "fill" or low == "all":
             last = piece.kind
@@ -52,6 +59,30 @@ def _refuse_rough(pieces: list[Piece]) -> None:
             raise Stop("planner_number", (f"about {piece.words}",), f"how far from {piece.words} is still about it is not said")
         if _THOUSANDS.fullmatch(piece.words):
             raise Stop("planner_number", (piece.words,), f"whether `{piece.words}` has a decimal point is not certain")
+
+
+def _refuse_moods(pieces: list[Piece]) -> None:
+    """ "Should be paid", "used to be open", "were ever open": what is stored is what is so now."""
+    for at, (one, other) in enumerate(pairwise(pieces)):
+        said, next_said = one.words.lower(), other.words.lower()
+        state = next((piece for piece in pieces[at + 1 :] if piece.kind not in ("fill", "is")), None)
+        is_state = state is not None and state.kind in ("value", "quoted", "name")
+        mood = (
+            (said in MOODS and next_said.split()[0] in ("be", "have")) or (said == "used" and next_said == "to") or said == "ever"
+        )
+        if one.kind in ("fill", "verb") and mood and is_state:
+            raise Stop("planner_mood", (one.words,), f"whether `{one.words}` means what is so now is not certain")
+
+
+def refuse_shared_negation(pieces: list[Piece], draft: Draft) -> None:
+    """ "Without status open and region West": whether the negation is of both."""
+    said: list[Cond | Relation] = sorted([*draft.conds, *draft.relations], key=lambda one: one.at)
+    for one, other in pairwise(said):
+        lacks = one.negated and (isinstance(one, Relation) or one.never)
+        between = [piece for piece in pieces if one.at < piece.at < other.at]
+        joined = any(piece.words.lower() == "and" for piece in between) and not any(piece.kind in _PARTS for piece in between)
+        if lacks and not other.negated and joined:
+            raise Stop("planner_negation", (other.words,), f"whether `{other.words}` is denied, too, is not certain")
 
 
 def refuse_after_exception(pieces: list[Piece], draft: Draft) -> None:

@@ -309,9 +309,13 @@ MEASURING: dict[str, tuple[tuple[str, bool], ...]] = {
 }
 
 AVERSE_VERBS = frozenset(
-    "save saves saved saving stop stops stopped stopping leave leaves left leaving lose loses lost losing".split()
+    """save saves saved saving stop stops stopped stopping leave leaves left leaving lose loses lost losing
+    become becomes became becoming stay stays stayed staying""".split()
 )
 """What follows these is what is no longer or not meant: they do not only tie one thing to another."""
+
+MOODS = frozenset("should would might may must could can shall will ought".split())
+"""Before "be" they say of a state that it is not, or not for certain."""
 
 SHARES = frozenset("share percentage proportion fraction ratio rate percent".split())
 """Before "of" they ask for one number over another, which only a metric can say."""

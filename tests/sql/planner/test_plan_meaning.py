@@ -99,6 +99,7 @@ ASKED_BACK = {
         |claims except open and of type R1|all depots except Ashby with claims|depots except those with open claims
         |claims not open or of type R1|claims that are not open or not paid|claims not opened in 2024|claims outside 2025
         |which customer had never an open claim|how many customers never had an open claim
+        |claims that don't have status open and region West|depots with no claims and technicians|how many claims became open
         |depots with open claims and without approvals|claims whose machine does not start with "CX" """,
     "planner_or": """
         claims where type is R1 or status is open and region is West|claims where type is R1 and status is open or region is West
@@ -127,8 +128,11 @@ ASKED_BACK = {
         |claims instead of open|claims opened 30 days ago|claims with amount twice as large as the reserve""",
     "planner_top": "first claim of each customer|last claim of each customer|the last 5 claims",
     "planner_both": "customers with both open and paid claims|claims in both West and East|claims except open and paid",
+    "planner_mood": "how many claims should be paid|how many claims used to be open|how many claims were ever open",
     "planner_order": "order of claims",
-    "planner_universal": "depots where not all claims are open|which customers had claims every year|claims opened every month in 2024",
+    "planner_universal": """
+        depots where not all claims are open|depots whose claims are all open
+        |which customers had claims every year|claims opened every month in 2024""",
 }  # fmt: skip
 ASKED = [(code, text.strip()) for code, texts in ASKED_BACK.items() for text in texts.split("|")]
 
