@@ -91,7 +91,9 @@ def load_collection(folder: Path) -> Collection:
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            "collection_malformed", f"`{folder}` is not in BEIR layout ({type(error).__name__})", "it has corpus.jsonl, queries.jsonl and qrels.tsv"
+            "collection_malformed",
+            f"`{folder}` is not in BEIR layout ({type(error).__name__})",
+            "it has corpus.jsonl, queries.jsonl and qrels.tsv",
         ) from error
     return Collection(documents, tuple((number, text) for number, text in queries if number in judged), judged, wholes)
 

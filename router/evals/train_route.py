@@ -126,7 +126,9 @@ def _parse_row(line: str, where: str) -> Row:
         question, route, source = read["question"], read["route"], str(read.get("source") or "unnamed")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(
-            "questions_malformed", f"line `{where}` has no question with a route", "each line is an object with `question` and `route`"
+            "questions_malformed",
+            f"line `{where}` has no question with a route",
+            "each line is an object with `question` and `route`",
         ) from None
     if not isinstance(question, str) or route not in ROUTES:
         raise UsageError("questions_malformed", f"line `{where}` has no known route", f"one of {', '.join(ROUTES)}")
