@@ -47,7 +47,9 @@ def run(folder: Path) -> Iterator[Figure]:
         line = dataclasses.replace(
             router.line,
             store=_Ready(stored),  # type: ignore[arg-type]
-            search=SearchSettings(legs="lexical", rerank_by="none"),
+            search=SearchSettings(
+                legs="lexical", rerank_by="none", strategy="simple", relevance="off", narrowing="off", versions="all"
+            ),
         )
         question = Question("what does ERR-4012 mean", datetime.now(UTC), 10, 10.0, route="documents")
         bare = _bare_calls(router, policies, principal, token, question, stored)
