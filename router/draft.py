@@ -49,7 +49,10 @@ def draft(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity
 
 
 def _draft_one(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity) -> Draft | Clarify:
-    matched = match_tools(text, vocabulary.tools, today, similarity)
+    try:
+        matched = match_tools(text, vocabulary.tools, today, similarity)
+    except Exception:  # noqa: BLE001 (a model may fail in any way: the words decide alone, and who gave `similarity` says so)
+        matched = match_tools(text, vocabulary.tools, today)
     if matched is not None:
         return _compiled("tool", matched.form, vocabulary)
     planned = plan_question(text, vocabulary.index, today)

@@ -190,12 +190,18 @@ def _embed(asking: Asking, text: str) -> bytes:
 
 
 def _similar(asking: Asking, embedded: Embedded | None, text: str, others: tuple[str, ...]) -> list[float]:
-    """Cosines of a text with examples of tools; each example is embedded once. `text` is the question with values masked."""
+    """Cosines of a text with examples of tools; each example is embedded once. `text` is the question with values masked. What the
+    embedder fails in is said here, and raised: the words then decide alone."""
     import numpy as np
 
-    own = np.frombuffer(_embed(asking, text) if embedded is None or text != asking.question.text else embedded.vector, np.float32)
-    vectors = (asking.line.examples.get(other, partial(_embed, asking, other)) for other in others)
-    return [float(own @ np.frombuffer(vector, np.float32)) for vector in vectors]
+    try:
+        vector = _embed(asking, text) if embedded is None or text != asking.question.text else embedded.vector
+        own = np.frombuffer(vector, np.float32)
+        vectors = [asking.line.examples.get(other, partial(_embed, asking, other)) for other in others]
+    except Exception as error:
+        asking.found.degraded.append(Degraded("embed", f"{type(error).__name__}: query tools were told apart by words alone"))
+        raise
+    return [float(own @ np.frombuffer(one, np.float32)) for one in vectors]
 
 
 def _by_model(running: _Running, vocabulary: Vocabulary) -> tuple[Draft, ...] | None:

@@ -1,16 +1,23 @@
 """`ask` on the route of tables: from words to governed rows, with the reading, the record and the receipts; and what is asked back."""
 
+import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import duckdb
 import pytest
 
+from router import draft, table_leg
 from router.app import Router, make_development_issuer
 from router.config import load_settings
 from router.decision import decision_model
 from router.errors import UsageError
+from router.line import Evidence
+from router.review.cases import map_person
+from router.sql.vocabulary import build_vocabulary
 from tests.claims_world import NOW, SQL, build_claims_world
+from tests.sql.tools import tool_world
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +140,44 @@ def test_a_route_that_there_is_not_is_refused(router):
     with pytest.raises(UsageError) as raised:
         router.ask("anything", token=router.mint("analyst-1"), route="tables")
     assert raised.value.code == "route_unknown"
+
+
+def test_a_plan_below_the_threshold_is_told_and_not_run(router, monkeypatch):
+    monkeypatch.setattr(draft, "CURATED", 1.1)
+    answer = ask(router, "How many claims per region?")
+    assert (answer.outcome, answer.tables) == ("clarify", ())
+    assert "for each region" in answer.clarify.options[0]
+    assert "rows" not in [stage.name for stage in answer.stages]
+
+
+def test_tools_are_told_apart_by_words_where_the_embedder_fails():
+    def similarity(text, others):
+        raise MemoryError
+
+    policies = tool_world.policies()
+    query = policies.grants(map_person("desk", policies), tool_world.NOW).query
+    vocabulary = build_vocabulary(policies.catalog, query, policies.tools, frozenset(), lambda _: None)
+    drafted = draft.draft("Is PN-88213 in stock at depot 4?", vocabulary, tool_world.TODAY, similarity)
+    assert [one.origin for one in drafted] == ["tool"]
+
+
+def test_an_embedder_that_fails_is_said(router):
+    """What is given to the tools says what it fails in, and raises it for them to go on without."""
+
+    def embed_question(text, purpose):
+        raise MemoryError("CANARY")
+
+    line = dataclasses.replace(router.line, embedder=SimpleNamespace(embed_question=embed_question))
+    found = Evidence()
+    asking = SimpleNamespace(
+        line=line,
+        found=found,
+        question=SimpleNamespace(text="q"),
+        principal=SimpleNamespace(name="n"),
+        decision_id="d",
+    )
+    with pytest.raises(MemoryError):
+        table_leg._similar(asking, None, "q", ("example",))
+    assert [(one.stage, one.reason) for one in found.degraded] == [
+        ("embed", "MemoryError: query tools were told apart by words alone")
+    ]
