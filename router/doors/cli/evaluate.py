@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -50,13 +50,13 @@ def run_strategies(collection: Path, *, names: list[str], queries: int | None, a
         return
     figures = ("ndcg_at_10", "recall_at_20", "recall_at_100", "mrr_at_10")
     for name, one in report["classes"].items():
+        columns = ("strategy", *figures, "ms p50", "ms p95", "searches", "model calls", "failed calls")
+        costs = ("searches", "model_calls", "model_failed")
         rows = [
-            [arm["strategy"], *(arm[figure] for figure in figures), arm["ms"]["p50"], arm["searches"], arm["model_calls"]]
+            (arm["strategy"], *(arm[figure] for figure in figures), *arm["ms"].values(), *(arm[cost] for cost in costs))
             for arm in one["arms"]
         ]
-        print_table(
-            ("strategy", *figures, "ms p50", "searches", "model calls"), rows, title=f"{name}: {one['queries']} questions"
-        )
+        _figures(columns, rows, f"{name}: {one['queries']} questions")
     if report["not_run"]:
         say(f"not run: {', '.join(report['not_run'])} (they ask a model: give --config with a provider)")
 
@@ -110,20 +110,22 @@ def run_routing(
 
 
 def _print_routing(report: dict[str, Any]) -> None:
-    """Figures, then what was taken for what, sources, and how far the surest can be trusted."""
-    tables = ("by_route", "by_source", "confusion", "risk_coverage")
-    for name, value in report.items():
-        if name not in tables:
-            say(f"{name:<27} {value}")
+    """Figures, then each head, what was taken for what, sources, and how far the surest can be trusted."""
+    told = ("questions", "accuracy", "macro_f1", *_LEGS, "documents_that_search_rows", "ece")
+    _print({name: report[name] for name in told} | {name: report[name] for name in ("routes", "ms", "settings")})
+    heads = [(name, report["auc"][name], report["ece_heads"][name]) for name in report["auc"]]
+    _figures(("needs", "auc", "calibration error"), heads, "heads")
     routes = tuple(report["confusion"])
-    confusion = [[route, *(report["confusion"][route].get(other, 0) for other in routes)] for route in routes]
-    print_table(("is, taken for", *routes), confusion, title="confusion")
-    for part in ("by_route", "by_source"):
-        held = report[part]
-        columns = tuple(next(iter(held.values()), {}))
-        print_table((part, *columns), [[name, *one.values()] for name, one in held.items()], title=part.replace("_", " "))
-    surest = [[f"{one['coverage']:.0%}", one["accuracy"]] for one in report["risk_coverage"]]
-    print_table(("the surest", "accuracy"), surest, title="risk and coverage")
+    confusion = [(route, *(report["confusion"][route].get(other, 0) for other in routes)) for route in routes]
+    _figures(("is, taken for", *routes), confusion, "confusion")
+    for part, first in (("by_route", "route"), ("by_source", "source")):
+        columns = tuple(next(iter(report[part].values()), {}))
+        _figures((first, *columns), [(name, *one.values()) for name, one in report[part].items()], part)
+    surest = [(f"{one['coverage']:.0%}", one["accuracy"]) for one in report["risk_coverage"]]
+    _figures(("the surest", "accuracy"), surest, "risk and coverage")
+
+
+_LEGS = ("needed_evidence_recall", "unneeded_search_share")
 
 
 def run_access(cases: int, seed: int, *, as_json: bool, config: Path | None) -> None:
@@ -171,19 +173,26 @@ def run_text_to_sql(
 
 def _print_text_to_sql(report: dict[str, Any]) -> None:
     """Figures, curve and classes; the answers that were wrong stand in the JSON."""
-    for name in ("questions", "judged", "answered", "right", "abstained", "coverage", "precision", "confidence", "gold_failed"):
-        say(f"{name:<20} {report[name]}")
-    for name, found in report["left_out"].items():
-        say(f"{f'left out: {name}':<20} {found}")
+    told = ("questions", "judged", "answered", "right", "abstained", "coverage", "precision", "confidence", "gold_failed")
+    left_out = {f"left out: {name}": found for name, found in report["left_out"].items()}
+    _print({name: report[name] for name in told} | left_out | {"precision": _precision(report)})
     for name, parts in report["statements_skipped"].items():
         say(f"{name}: {len(parts)} statements of its script could not be run", "yellow")
     columns = ("judged", "answered", "right", "coverage", "precision")
-    curve = [[f"{one['confidence']:g}", *(one[name] for name in columns)] for one in report["curve"]]
-    print_table(("confidence", *columns), curve, title="by least confidence")
-    for part in ("by_type", "by_database"):
-        rows = [[name, *(one[column] for column in columns)] for name, one in report[part].items()]
-        print_table((part, *columns), rows, title=part.replace("_", " "))
+
+    def row(first: str, one: dict[str, Any]) -> tuple[Any, ...]:
+        return (first, *(one[name] for name in columns[:-1]), _precision(one))
+
+    curve = [row(f"{one['confidence']:g}", one) for one in report["curve"]]
+    _figures(("confidence", *columns), curve, "by least confidence")
+    for part, first in (("by_type", "kind of question"), ("by_database", "database")):
+        _figures((first, *columns), [row(name, one) for name, one in report[part].items()], part)
     say(f"{len(report['wrong'])} wrong; --json tells each")
+
+
+def _precision(one: dict[str, Any]) -> Any:
+    """Of no answer there is none."""
+    return one["precision"] if one["answered"] else None
 
 
 def _day(now: str | None) -> date:
@@ -206,9 +215,28 @@ def _counting(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _print(report: dict[str, Any], *, as_json: bool) -> None:
+def _print(report: dict[str, Any], *, as_json: bool = False) -> None:
     if as_json:
         print_json(report)
         return
+    wide = max(20, *map(len, report))
     for name, value in report.items():
-        say(f"{name:<20} {value}")
+        say(f"{name:<{wide}} {_told(value)}")
+
+
+def _told(value: Any) -> str:
+    """A value of a report for people: what is nested is told in one line, what is not known by a dash."""
+    if isinstance(value, dict):
+        told = [f"{name} {_told(one)}" if not isinstance(one, dict) else f"{name}: {_told(one)}" for name, one in value.items()]
+        return ("; " if any(isinstance(one, dict) for one in value.values()) else ", ").join(told) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_told, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {None: "-", True: "yes", False: "no"}[value]
+    return str(round(value, 4)) if isinstance(value, float) else str(value)
+
+
+def _figures(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str) -> None:
+    """One name a row and its figures, under each other."""
+    named = [column.replace("_", " ") for column in columns]
+    print_table(named, [(first, *map(_told, rest)) for first, *rest in rows], title=title.replace("_", " "), figures=True)

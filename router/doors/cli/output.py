@@ -45,14 +45,17 @@ def say(text: str = "", style: str | None = None) -> None:
     console().print(text, style=style)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, figures: bool = False
+) -> None:
+    """With `figures`, all columns but the first are numbers, which stand under each other."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True)
+    for at, column in enumerate(columns):
+        table.add_column(column, no_wrap=True, justify="right" if figures and at else "left")
     for row in rows:
         table.add_row(*(Text(one_line(str(cell), 400)) for cell in row))
     out = console()
