@@ -21,6 +21,7 @@ from router.identity import identify
 from router.legs import gather
 from router.line import Asking, Evidence, Line
 from router.policy import PolicySet
+from router.rank import rank_together
 
 MAX_QUESTION_CHARS = 10_000
 
@@ -54,6 +55,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
     try:
         grants = watch.stage("grants", lambda: policies.grants(principal, question.now))
         gather(Asking(line, policies, principal, grants, question, opened.decision_id, watch, found))
+        found.passages, found.tables = rank_together(found.passages, found.tables, found.route.scores)
     except Refused as error:
         found.refusal = Refusal(error.code, error.message)
     except PointsmanError as error:

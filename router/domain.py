@@ -491,7 +491,8 @@ class TableColumn:
 class Table:
     """Governed rows. Values survive JSON: decimals, dates, times and intervals are texts, lists and structs stay what they are.
 
-    `sql` is the draft over governed names; `generated` holds row filters and masks and is shown only with `audit`."""
+    `sql` is the draft over governed names; `generated` holds row filters and masks and is shown only with `audit`. `why` is who wrote
+    the draft, then the words of the question that stand for names and values of the caller's tables; `rank` its place in the answer."""
 
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -500,6 +501,8 @@ class Table:
     generated: str
     origin: str = ""
     reading: str = ""
+    why: tuple[str, ...] = ()
+    rank: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -618,8 +621,9 @@ class Clarify:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Evidence with a receipt (interface.md, section 3). Ranks only: no engine score, no data version, no drop count. `notes` say what
-    a reader of the evidence should know; `nearest` are headings of what stands nearest where nothing answers."""
+    """Evidence with a receipt (interface.md, section 3). Ranks only, in one order over passages and tables (`rank.rank_together`): no
+    engine score, no data version, no drop count. `notes` say what a reader of the evidence should know; `nearest` are headings of what
+    stands nearest where nothing answers."""
 
     decision_id: str
     outcome: Outcome
@@ -647,7 +651,7 @@ class Answer:
                 "reasons": list(self.route.reasons),
             },
             "passages": [_passage_json(passage) for passage in self.passages],
-            "tables": [_table_json(at, table) for at, table in enumerate(self.tables, 1)],
+            "tables": [_table_json(table) for table in self.tables],
             "stages": [_stage_json(stage) for stage in self.stages],
             "degraded": [{"stage": entry.stage, "reason": entry.reason} for entry in self.degraded],
             "policy_version": self.policy_version,
@@ -688,16 +692,17 @@ class Offer:
         }
 
 
-def _table_json(rank: int, table: Table) -> dict[str, Any]:
+def _table_json(table: Table) -> dict[str, Any]:
     """Without the generated text, which holds row filters and masks."""
     return {
-        "rank": rank,
+        "rank": table.rank,
         "origin": table.origin,
         "reading": table.reading,
         "sql": table.sql,
         "columns": [{"name": column.name, "type": column.type, "masked": column.masked} for column in table.columns],
         "rows": [list(row) for row in table.rows],
         "truncated": table.truncated,
+        "why": list(table.why),
     }
 
 

@@ -27,12 +27,13 @@ Similarity = Callable[[str, tuple[str, ...]], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One SELECT over governed names. `reads` are the datasets it touches."""
+    """One SELECT over governed names. `reads` are the datasets it touches, `why` who drafted it and the words that it stands on."""
 
     origin: Literal["tool", "metric", "planner", "model"]
     sql: str
     reading: str
     reads: tuple[str, ...]
+    why: tuple[str, ...] = ()
 
 
 def draft(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity) -> tuple[Draft, ...] | Clarify:
@@ -74,7 +75,16 @@ def _compiled(origin: Literal["tool", "planner"], form: Form, vocabulary: Vocabu
     except Refused as refused:
         return Clarify(f"{tell(form)}, which cannot be answered: {refused.message}", ())
     reads = tuple(sorted({dataset for dataset, _ in compiled.reads}))
-    return Draft(origin, compiled.sql, tell(form) + small_groups(reads, vocabulary), reads)
+    why = (origin, *_named_words(form, vocabulary))
+    return Draft(origin, compiled.sql, tell(form) + small_groups(reads, vocabulary), reads, why)
+
+
+def _named_words(form: Form, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Words of the question that stand for granted names and values, in order and once each."""
+    catalog = vocabulary.catalog
+    names = {one.name.lower() for one in catalog.datasets} | {one.name.lower() for one in catalog.metrics}
+    bound = (one.words for one in form.explained if one.bound == "value" or one.bound.partition(".")[0].lower() in names)
+    return tuple(dict.fromkeys(bound))
 
 
 def small_groups(reads: tuple[str, ...], vocabulary: Vocabulary) -> str:

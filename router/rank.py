@@ -6,6 +6,8 @@ may not see moves no score. Ties are broken by chunk id.
 INVARIANT: a rerank is a permutation of what it was given (tests/unit/test_rank.py::test_rerank_is_a_permutation).
 INVARIANT: term weights come from the candidates alone (…::test_nothing_but_the_candidates_counts).
 INVARIANT: damaged vectors raise, so that the line degrades aloud (…::test_hostile_bytes_raise).
+INVARIANT: passages and tables of an answer share one order, from 1 without gaps, each kind in its own
+(tests/unit/test_rank.py::test_one_order_over_both_kinds).
 
 Sources: standardised score sums after Lee 1997; reciprocal rank fusion after Cormack, Clarke and Büttcher 2009 (k = 60);
 MaxSim after Khattab and Zaharia 2020, here untrained, over stored 64-dimensional int8 token vectors. The weights are
@@ -16,10 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from router.domain import Candidate, ContentKind, Embedded, Stored
+from router.domain import Candidate, ContentKind, Embedded, Passage, Stored, Table
 from router.lexicon import STOP_WORDS, identifiers
 from router.matrix import multiply
 
@@ -178,6 +180,21 @@ def _identifier_share(text: str, stored: Sequence[Stored]) -> list[float]:
         return [0.0] * len(stored)
     texts = [f"{item.chunk.title}\n{item.chunk.text}".lower() for item in stored]
     return [sum(word in lowered for word in wanted) / len(wanted) for lowered in texts]
+
+
+def rank_together(
+    passages: Sequence[Passage], tables: Sequence[Table], scores: Mapping[str, float]
+) -> tuple[tuple[Passage, ...], tuple[Table, ...]]:
+    """Numbered in one order. Tables with rows come first where the wording asks for rows at least as much as for text, for a draft
+    explains every word and a passage is only near; else behind the passages. Tables without rows are last."""
+    told, empty = [one for one in tables if one.rows], [one for one in tables if not one.rows]
+    ahead = len(told) if scores.get("sql", 0.0) >= scores.get("documents", 0.0) else 0
+    behind = len(passages)
+    places = [*range(1, ahead + 1), *range(ahead + behind + 1, behind + len(tables) + 1)]
+    return (
+        tuple(replace(one, rank=at) for at, one in enumerate(passages, ahead + 1)),
+        tuple(replace(one, rank=at) for at, one in zip(places, [*told, *empty], strict=True)),
+    )
 
 
 _WORD = re.compile(r"[a-z0-9]+")

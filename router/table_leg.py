@@ -134,7 +134,7 @@ def query_tables(asking: Asking, embedded: Embedded | None) -> None:
     for one in drafted:
         table = running.ran.get(one.sql) or watch.stage("rows", partial(running.run, one.sql))
         watch.note(count_out=len(table.rows))
-        found.tables += (replace(table, origin=one.origin, reading=one.reading),)
+        found.tables += (replace(table, origin=one.origin, reading=one.reading, why=one.why),)
 
 
 def _receive(asking: Asking, drafted: tuple[Draft, ...]) -> None:
@@ -241,4 +241,4 @@ def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -
     if isinstance(drafted, Undrafted):
         return drafted
     reading = drafted.reading if drafted.form is None else tell(drafted.form)
-    return Draft("model", drafted.sql, reading + small_groups(drafted.reads, vocabulary), drafted.reads)
+    return Draft("model", drafted.sql, reading + small_groups(drafted.reads, vocabulary), drafted.reads, ("model",))

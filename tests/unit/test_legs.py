@@ -104,6 +104,24 @@ def test_a_compound_question_takes_both(router):
     assert answer.passages[0].document_id == "guide/handling.md"
 
 
+def test_passages_and_tables_share_one_order_and_each_says_why(router, capfd, monkeypatch):
+    from router.doors.cli.asking import print_answer
+
+    answer = put(router, BOTH, route="both")
+    body = answer.as_json()
+    ranked = sorted((*body["tables"], *body["passages"]), key=lambda one: one["rank"])
+    assert [one["rank"] for one in ranked] == list(range(1, len(ranked) + 1))
+    assert ranked[0] is body["tables"][0]
+    assert all(one["why"] for one in ranked)
+    assert body["tables"][0]["why"] == ["planner", "claims", "region", "west", "open"]
+    assert [entry["rank"] for entry in body_of(router, answer)["evidence"]] == [one.rank for one in answer.passages]
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_answer(answer)
+    shown = capfd.readouterr().out
+    assert shown.index("1  Of `How many claims") < shown.index("2  Handling a claim")
+    assert "by planner from `claims`, `region`, `west`, `open`" in " ".join(shown.split())
+
+
 def test_the_tables_fail_beside_documents(router):
     def run_governed(*_, **__):
         raise SourceError("sql_busy", "no worker for tables became free in time", "try again", retryable=True)

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router import rank
-from router.domain import Candidate, Chunk, Embedded, Leg, Span, Stored
+from router.domain import Candidate, Chunk, Embedded, Leg, Passage, Span, Stored, Table
 from router.lexicon import STOP_WORDS, identifiers
-from router.rank import CODE, FEWEST_FOR_Z, PROSE, RRF_K, Weights, fuse, rerank
+from router.rank import CODE, FEWEST_FOR_Z, PROSE, RRF_K, Weights, fuse, rank_together, rerank
 from tests.conformance.corpus import examples
 
 BOTH: tuple[Leg, ...] = ("dense", "lexical")
@@ -300,3 +300,46 @@ def test_hostile_bytes_raise(damage: dict[str, Any]) -> None:
         rerank("x", question(**{**HALF, **damage}), SIX, good)
     with pytest.raises(KeyError):
         rerank("x", asked, SIX, [*good, stored("e", kind="poem")])
+
+
+# --- passages and tables together -------------------------------------------------------------------------------------
+
+
+def _passage(at):
+    return Passage(at, "s", f"s/{at}", f"s/{at}#0", "t", (), "text", "", Span(), None, None, ("dense",))
+
+
+def _table(rows):
+    return Table((), ((1,),) * rows, truncated=False, sql="", generated="")
+
+
+SCORES = st.dictionaries(st.sampled_from(("documents", "sql", "both", "none")), st.floats(0, 1))
+
+
+@given(st.integers(0, 6), st.lists(st.integers(0, 2), max_size=4), SCORES)
+def test_one_order_over_both_kinds(passages, rows, scores):
+    given_passages, given_tables = [_passage(at) for at in range(1, passages + 1)], [_table(count) for count in rows]
+    placed, tables = rank_together(given_passages, given_tables, scores)
+    both = sorted((*placed, *tables), key=lambda one: one.rank)
+    assert [one.rank for one in both] == list(range(1, passages + len(rows) + 1))
+    assert [one.document_id for one in placed] == [one.document_id for one in given_passages]
+    assert list(tables) == sorted(tables, key=lambda one: one.rank)
+    assert sorted(len(one.rows) for one in tables) == sorted(rows)
+    empty = [at for at, one in enumerate(both) if isinstance(one, Table) and not one.rows]
+    assert empty == list(range(len(both) - len(empty), len(both)))
+
+
+@pytest.mark.parametrize(
+    ("scores", "kinds"),
+    [
+        ({"sql": 0.6, "documents": 0.1}, "TPP"),
+        ({"sql": 0.1, "documents": 0.6}, "PPT"),
+        ({"both": 1.0}, "TPP"),  # chosen by the caller: nobody weighed the wording
+        ({}, "TPP"),
+    ],
+)
+def test_rows_come_first_where_the_wording_asks_for_them(scores, kinds):
+    passages, tables = rank_together([_passage(1), _passage(2)], [_table(1)], scores)
+    assert "".join(type(one).__name__[0] for one in sorted((*passages, *tables), key=lambda one: one.rank)) == kinds
+    passages, tables = rank_together([_passage(1), _passage(2)], [_table(0)], scores)
+    assert tables[0].rank == 3

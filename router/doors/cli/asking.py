@@ -113,10 +113,12 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
     for stage in answer.stages:
         if stage.name == "context" and stage.note:
             out.print(one_line(stage.note, 1000), style="dim")
-    for table in answer.tables:
-        print_rows(table, lines=max(lines, 20))
-    for passage in answer.passages:
-        print_passage(passage, lines=lines)
+    ranked: list[Passage | Table] = [*answer.passages, *answer.tables]
+    for evidence in sorted(ranked, key=lambda one: one.rank):
+        if isinstance(evidence, Table):
+            print_rows(evidence, lines=max(lines, 20))
+        else:
+            print_passage(evidence, lines=lines)
     for note in answer.notes:
         out.print(plain(note), style="yellow")
     for entry in answer.degraded:
@@ -127,13 +129,15 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
 def print_rows(table: Table, *, lines: int) -> None:
     """How the question was read, the rows, and the SQL over governed names."""
     out = console()
-    out.print(one_line(table.reading, 1000), style="bold")
+    out.print(f"{table.rank}  {one_line(table.reading, 1000)}", style="bold")
     columns = [f"{column.name} (masked)" if column.masked else column.name for column in table.columns]
     print_table([plain(column) for column in columns], [[_cell(cell) for cell in row] for row in table.rows[:lines]])
     hidden = len(table.rows) - lines
     more = f", {hidden} of them not shown here" if hidden > 0 else ""
+    cut = ", cut at the limit" if table.truncated else ""
+    named = ", ".join(f"`{plain(word)}`" for word in table.why[1:])
     out.print(
-        f"{len(table.rows)} {'row' if len(table.rows) == 1 else 'rows'}{more}{', cut at the limit' if table.truncated else ''}, by {table.origin}",
+        f"{len(table.rows)} {'row' if len(table.rows) == 1 else 'rows'}{more}{cut}, by {table.origin}{f' from {named}' if named else ''}",
         style="dim",
     )
     out.print(plain(table.sql), style="dim")

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
             report = router.index(progress=progress)
         tables = router.copy_tables()
         status = router.index_status()
-        asked = ask_all(router, *load_questions(world / "questions.yaml"))
+        questions, now = load_questions(world / "questions.yaml")
+        asked = ask_all(router, questions, now)
         rows = ask_rows(router, world / "questions.yaml")
     problems = sum(bool(item.problem) for item in asked) + sum(bool(item.problem) for item in rows)
     if as_json:
@@ -100,7 +102,7 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
         print_tables(tables)
         print_asked([item for item in asked if item.shows is not None or item.problem])
         print_rows_asked(rows)
-        _print_end(world, asked, rows, problems)
+        _print_end(world, now, asked, rows, problems)
     if problems:
         raise SystemExit(CHECK_FAILED)
 
@@ -182,7 +184,8 @@ def _print_got(item: Asked) -> None:
         passage, line = item.telling
         version = f", version {plain(passage.version)}" if passage.version else ""
         out.print(f"     {one_line(line, 150)}", style="green")
-        out.print(f"     {passage.rank}. of {len(item.answer.passages)}: {one_line(passage.document_id, 90)}{version}")
+        at = item.answer.passages.index(passage) + 1
+        out.print(f"     {at}. of {len(item.answer.passages)}: {one_line(passage.document_id, 90)}{version}")
     else:
         found = ", ".join(dict.fromkeys(one_line(document_id, 60) for document_id in item.ids[:3]))
         out.print(f"     no passage about it; other pages that this person may see: {found or 'none'}", style="yellow")
@@ -203,7 +206,17 @@ def _as_json(item: Asked) -> dict[str, Any]:
     }
 
 
-def _print_end(world: Path, asked: Sequence[Asked], rows: Sequence[RowsAsked], problems: int) -> None:
+def suggested(asked: Sequence[Asked], rows: Sequence[RowsAsked]) -> list[tuple[str, str]]:
+    """What to try next, as (question, person): one question to two people whose first passages answer it, each another, and one
+    about tables."""
+    told = [(item.question, item.person, item.telling[0].document_id) for item in asked if item.telling and item.telling[0].rank == 1]
+    pairs = ((one, other) for one, other in pairwise(told) if one[0] == other[0] and one[2] != other[2])
+    documents = [(question, person) for question, person, _ in next(pairs, ())]
+    counted = ((row.question, row.person) for row in rows if isinstance(row.answer, Answer) and row.table is not None)
+    return [*documents, *islice(counted, 1)]
+
+
+def _print_end(world: Path, now: datetime, asked: Sequence[Asked], rows: Sequence[RowsAsked], problems: int) -> None:
     people = len({item.person for item in asked} | {item.person for item in rows})
     questions, times = len({item.question for item in asked} | {item.question for item in rows}), len(asked) + len(rows)
     expected, forbidden = sum(len(item.expect) for item in asked), sum(len(item.never) for item in asked)
@@ -216,9 +229,9 @@ def _print_end(world: Path, asked: Sequence[Asked], rows: Sequence[RowsAsked], p
             "bold green",
         )
     say(
-        "What each person may see was computed from policies/*.cedar before anything was searched, and judged again before it left."
+        "What each person may see was computed from policies/*.cedar before anything was searched, and judged again before it left.\n"
     )
     command = f"{called_as()} --config {shlex.quote(os.path.relpath(world / 'pointsman.toml'))}"
-    say(
-        f"\n  {command} ask 'your question' --as ada\n  {command} ask 'top 5 parts by stock value' --route sql --as gwen\n  {command} log tail\n"
-    )
+    for question, person in suggested(asked, rows):
+        say(f"  {command} ask {shlex.quote(question)} --as {person} --now {now.date()}")
+    say(f"  {command} log tail\n")
