@@ -83,6 +83,18 @@ def test_rows_are_as_promised(asked_rows, at):
     assert {entry.stage for entry in getattr(item.answer, "degraded", ())} <= {"now"}
 
 
+def test_what_is_suggested_is_answered(router, asked_rows):
+    """What the demonstration ends with can be typed as it stands: the route is chosen, and evidence comes."""
+    told = [entry for entry in QUESTIONS if entry.get("shows")]
+    suggested = demo.suggested(demo.ask_all(router, told, NOW), asked_rows)
+    assert len(suggested) == len({person for _, person in suggested}) == 3
+    answers = [router.ask(question, token=router.mint(person), now=NOW) for question, person in suggested]
+    assert [answer.outcome for answer in answers] == ["answered"] * 3
+    one, other, counted = answers
+    assert {passage.document_id for passage in one.passages} != {passage.document_id for passage in other.passages}
+    assert counted.tables
+
+
 def test_every_kind_of_draft_is_shown(asked_rows):
     assert {item.table.origin for item in asked_rows if item.table is not None} >= {"tool", "planner"}
     assert any(column.masked for item in asked_rows if item.table is not None for column in item.table.columns)

@@ -209,7 +209,9 @@ def _as_json(item: Asked) -> dict[str, Any]:
 def suggested(asked: Sequence[Asked], rows: Sequence[RowsAsked]) -> list[tuple[str, str]]:
     """What to try next, as (question, person): one question to two people whose first passages answer it, each another, and one
     about tables."""
-    told = [(item.question, item.person, item.telling[0].document_id) for item in asked if item.telling and item.telling[0].rank == 1]
+    told = [
+        (item.question, item.person, item.telling[0].document_id) for item in asked if item.telling and item.telling[0].rank == 1
+    ]
     pairs = ((one, other) for one, other in pairwise(told) if one[0] == other[0] and one[2] != other[2])
     documents = [(question, person) for question, person, _ in next(pairs, ())]
     counted = ((row.question, row.person) for row in rows if isinstance(row.answer, Answer) and row.table is not None)
