@@ -31,10 +31,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,8 @@ from router.filters import Always, And, Eq, Filter, Ge, Gt, Has, In, Kind, Le, L
 from router.forked import confine, start_without_main
 
 Mode = Literal["views", "copies"]
+_Op = Literal["check", "bind", "run"]
+"""What is asked of a worker: the gate alone; names and types of columns too, without a row; the rows."""
 SERVED = "served"
 """The catalogue of the snapshot inside a worker: never `main`'s own, so that no unqualified name reaches it."""
 
@@ -263,8 +266,9 @@ class DuckTables:
         limits: SqlLimits,
         deadline_s: float,
         compiled: bool = False,
+        judged: Callable[[Verdict], None] = lambda _: None,
     ) -> Table:
-        reply = self._ask("run", text, grants, tenant, today, limits, deadline_s, compiled)
+        reply = self._ask("run", text, grants, tenant, today, limits, deadline_s, compiled, judged)
         try:
             columns = tuple(TableColumn(str(name), str(kind), bool(masked)) for name, kind, masked in reply["columns"])
             rows = tuple(tuple(row) for row in reply["rows"])
@@ -282,12 +286,19 @@ class DuckTables:
         limits: SqlLimits,
         deadline_s: float,
         compiled: bool = False,
+        bound: bool = False,
     ) -> Verdict:
+        told = Verdict("", "")
+
+        def judged(verdict: Verdict) -> None:
+            nonlocal told
+            told = verdict
+
         try:
-            reply = self._ask("check", text, grants, tenant, today, limits, deadline_s, compiled)
+            self._ask("bind" if bound else "check", text, grants, tenant, today, limits, deadline_s, compiled, judged)
         except Refused as refusal:
-            return Verdict(refusal.code, refusal.message)
-        return Verdict("", "", str(reply["generated"]), tuple(map(str, reply["tables"])))
+            return replace(told, code=refusal.code, reason=refusal.message)
+        return told
 
     @property
     def grown_mb(self) -> int:
@@ -328,7 +339,7 @@ class DuckTables:
 
     def _ask(
         self,
-        op: str,
+        op: _Op,
         text: str,
         grants: tuple[TableGrant, ...],
         tenant: str,
@@ -336,7 +347,9 @@ class DuckTables:
         limits: SqlLimits,
         deadline_s: float,
         compiled: bool,
+        judged: Callable[[Verdict], None],
     ) -> dict[str, Any]:
+        """The last reply of a worker. `judged` hears first what the gate let through, whatever becomes of it afterwards."""
         self._gate.check_text(text, limits)
         until = time.monotonic() + deadline_s
         served = pickle.dumps(grants, protocol=5)
@@ -346,7 +359,7 @@ class DuckTables:
                 left_s = until - time.monotonic()
                 if left_s <= 0:
                     raise _busy()
-                reply = self._talk(worker, op, text, served, today, limits, min(limits.timeout_s, left_s), compiled)
+                reply = self._talk(worker, op, text, served, today, limits, min(limits.timeout_s, left_s), compiled, judged)
             except BaseException:
                 worker.worn = True  # whatever it is doing now, nobody waits for it
                 raise
@@ -357,15 +370,43 @@ class DuckTables:
         return reply
 
     def _talk(
-        self, worker: _Worker, op: str, text: str, served: bytes, today: date, limits: SqlLimits, time_s: float, compiled: bool
+        self,
+        worker: _Worker,
+        op: _Op,
+        text: str,
+        served: bytes,
+        today: date,
+        limits: SqlLimits,
+        time_s: float,
+        compiled: bool,
+        judged: Callable[[Verdict], None],
     ) -> dict[str, Any]:
         request = pickle.dumps((op, text, served, today, limits, time_s, compiled), protocol=5)
         worker.served, worker.done = served, worker.done + 1
+        began = time.monotonic()
         try:
             worker.pipe.send_bytes(request)
-            if not worker.pipe.poll(min(_LONG_S, time_s)):
+        except (OSError, ValueError):
+            raise self._ended(worker) from None
+        reply = self._hear(worker, began, time_s)
+        if "code" not in reply:
+            judged(_verdict(reply))
+            if op != "check":
+                reply = self._hear(worker, began, time_s)
+        if reply.get("code") == "sql_limit_memory":
+            worker.worn = True
+        return reply
+
+    def _hear(self, worker: _Worker, began: float, time_s: float) -> dict[str, Any]:
+        """The next reply to what was sent at `began` and may take `time_s` in all."""
+
+        def left_s(whole_s: float) -> float:
+            return max(0.0, began + whole_s - time.monotonic())
+
+        try:
+            if not worker.pipe.poll(left_s(min(_LONG_S, time_s))):
                 self._demote(worker)
-                if not worker.pipe.poll(max(0.0, time_s - _LONG_S) + _GRACE_S):
+                if not worker.pipe.poll(left_s(time_s) + _GRACE_S):
                     self._retire(worker)
                     raise self._gate.refuse("sql_limit_time")
             reply = json.loads(worker.pipe.recv_bytes())
@@ -373,8 +414,6 @@ class DuckTables:
             raise self._ended(worker) from None
         if not isinstance(reply, dict):
             raise self._ended(worker)
-        if reply.get("code") == "sql_limit_memory":
-            worker.worn = True
         return reply
 
     def _demote(self, worker: _Worker) -> None:
@@ -533,6 +572,13 @@ _FAULTS = {
 
 def _busy() -> SourceError:
     return SourceError("sql_busy", "no worker for tables became free in time", "try again", retryable=True)
+
+
+def _verdict(reply: Mapping[str, Any]) -> Verdict:
+    try:
+        return Verdict("", "", str(reply["generated"]), tuple(map(str, reply["tables"])))
+    except (KeyError, TypeError):
+        raise _lost() from None
 
 
 def _lost() -> SourceError:
@@ -733,7 +779,7 @@ def _serve(pipe: Connection, job: _Job) -> None:
         except (EOFError, OSError):
             return
         _allow_cpu(request[5])
-        reply, used = _answer(parsing, served, clock, job.gate, request, known)
+        reply, used = _answer(parsing, served, clock, job.gate, request, known, partial(_send, pipe))
         if not _send(pipe, reply):
             return
         if used is not None:
@@ -753,8 +799,15 @@ _Used = tuple[bytes, dict[str, TableGrant], tuple[str, ...]]
 
 
 def _answer(
-    parsing: _Parsing, served: _Served, clock: _Clock, gate: Gate, request: Any, known: dict[bytes, dict[str, TableGrant]]
+    parsing: _Parsing,
+    served: _Served,
+    clock: _Clock,
+    gate: Gate,
+    request: Any,
+    known: dict[bytes, dict[str, TableGrant]],
+    tell: Callable[[bytes], object],
 ) -> tuple[bytes, _Used | None]:
+    """The last reply. What the gate lets through is told before the engine that holds data sees any of it."""
     op, text, key, today, limits, time_s, compiled = request
     until = time.monotonic() + time_s
     try:
@@ -763,12 +816,14 @@ def _answer(
             known[key] = {grant.name: grant for grant in pickle.loads(key)}  # noqa: S301 (from the parent)
         grants = known[key]
         governed = gate.govern(parsing, text, tuple(grants.values()), today, limits, compiled)
+        verdict = json.dumps({"generated": governed.sql, "tables": governed.tables}).encode()
         if op == "check":
-            return json.dumps({"generated": governed.sql, "tables": governed.tables}).encode(), None
+            return verdict, None
+        tell(verdict)
         con = served.session(key, grants, governed.tables)
         try:
             with clock.stopping(con, until):
-                reply = _run(con, governed, limits)
+                reply = _run(con, governed, limits) if op == "run" else _bind(con, governed)
         finally:
             con.close()
     except Fault as fault:
@@ -795,6 +850,12 @@ def _code_of(error: BaseException) -> str:
     if "max_execution_time" in text or "INTERRUPT" in text.upper():
         return "sql_limit_time"
     return "sql_limit_memory" if "llocat" in text or "emory" in text else "sql_value"
+
+
+def _bind(con: Any, governed: Any) -> bytes:
+    """Names and types are looked up as when it runs; nothing is planned and no row is read."""
+    con.execute(f"DESCRIBE {governed.sql}")
+    return b"{}"
 
 
 def _run(con: Any, governed: Any, limits: SqlLimits) -> bytes:

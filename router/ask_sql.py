@@ -1,8 +1,12 @@
 """The line for a text of SQL that somebody wrote: identity, record "asked", grants, gate and rows, record "answered".
 
-    identity -> record "asked" -> grants -> gate -> rows -> record "answered" -> rows
+    identity -> record "asked" -> grants -> gate and rows -> record "answered" -> rows
+
+The gate judges inside the worker that runs what it lets through, once; what it lets through is heard of before that is run.
 
 INVARIANT: nothing is returned before the record of it is durable, a refusal included (tests/unit/test_ask_sql.py).
+INVARIANT: a text that the gate lets through is on record with what it reads, whatever becomes of its rows
+(…::test_what_fails_while_it_runs_is_on_record).
 INVARIANT: the generated text, which holds row filters and masks, is returned only with `audit`
 (tests/unit/test_ask_sql.py::test_generated_text_needs_audit).
 """
@@ -10,7 +14,7 @@ INVARIANT: the generated text, which holds row filters and masks, is returned on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from router import decision
@@ -85,15 +89,15 @@ def ask_sql(line: SqlLine, token: str, question: Question, *, run: bool) -> SqlA
     try:
         _run(line, policies, principal, question, watch, found, run=run)
     except Refused as error:
-        found.verdict = Verdict(error.code, error.message)
+        found.verdict = replace(found.verdict, code=error.code, reason=error.message)
     except PointsmanError as error:
-        found.verdict = Verdict(error.code, error.message)
+        found.verdict = replace(found.verdict, code=error.code, reason=error.message)
         _seal(line, policies, opened, question, watch, found)
         error.decision_id = opened.decision_id
         raise
     _seal(line, policies, opened, question, watch, found)
-    audit = found.generated and policies.authorize(principal, question.now, "audit", tenant=principal.tenant)
-    generated = found.generated if audit else ""
+    audit = found.verdict.generated and policies.authorize(principal, question.now, "audit", tenant=principal.tenant)
+    generated = found.verdict.generated if audit else ""
     return SqlAnswer(opened.decision_id, found.outcome, found.verdict, found.table, generated, policies.version)
 
 
@@ -101,7 +105,6 @@ def ask_sql(line: SqlLine, token: str, question: Question, *, run: bool) -> SqlA
 class _Found:
     verdict: Verdict = field(default_factory=lambda: Verdict("", ""))
     table: Table | None = None
-    generated: str = ""
     filters: tuple[Receipt, ...] = ()
     policies: frozenset[str] = frozenset()
 
@@ -121,19 +124,20 @@ def _run(
     def options() -> dict[str, Any]:
         return {"tenant": principal.tenant, "today": today, "limits": line.limits, "deadline_s": watch.left_s()}
 
-    found.verdict = watch.stage("gate", lambda: line.tables.check(question.text, grants.query, **options()))
-    if found.verdict.code:
+    def judged(verdict: Verdict) -> None:
+        found.verdict = verdict
+        read = [grant for grant in grants.query if grant.name in verdict.tables]
+        found.policies = frozenset(policy for grant in read for policy in grant.policies)
+        found.filters = tuple(
+            Receipt(f"sql:{grant.name}", digest(grant.filter, key=line.key, tenant=principal.tenant, source=grant.name))
+            for grant in read
+        )
+
+    if not run:
+        judged(watch.stage("gate", lambda: line.tables.check(question.text, grants.query, bound=True, **options())))
         return
-    found.generated = found.verdict.generated
-    read = [grant for grant in grants.query if grant.name in found.verdict.tables]
-    found.policies = frozenset(policy for grant in read for policy in grant.policies)
-    found.filters = tuple(
-        Receipt(f"sql:{grant.name}", digest(grant.filter, key=line.key, tenant=principal.tenant, source=grant.name))
-        for grant in read
-    )
-    if run:
-        found.table = watch.stage("rows", lambda: line.tables.run_governed(question.text, grants.query, **options()))
-        watch.note(count_out=len(found.table.rows))
+    found.table = watch.stage("rows", lambda: line.tables.run_governed(question.text, grants.query, judged=judged, **options()))
+    watch.note(count_out=len(found.table.rows))
 
 
 def _seal(line: SqlLine, policies: PolicySet, opened: Record, question: Question, watch: Watch, found: _Found) -> None:
@@ -151,7 +155,9 @@ def _seal(line: SqlLine, policies: PolicySet, opened: Record, question: Question
         policies=found.policies,
         stages=watch.stages,
         degraded=as_of,
-        sql=decision.sql_record(opened, found.generated, found.verdict.tables, len(found.table.rows) if found.table else 0),
+        sql=decision.sql_record(
+            opened, found.verdict.generated, found.verdict.tables, len(found.table.rows) if found.table else 0
+        ),
     )
     links = watch.stage("answered", lambda: line.ledger.append([sealed]))
     line.sealed(sealed, links[0])

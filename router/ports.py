@@ -263,12 +263,17 @@ class Model(Protocol):
 class HostedModel(Protocol):
     """A model at somebody else's. It is no `Model`: only `router/egress.py` makes one of it, by judging what may leave.
 
-    `sending` is called with the number of bytes before each attempt; what it raises stops the attempt and is raised from here.
+    `sending` is called with the payload before each attempt; what it raises stops the attempt and is raised from here.
     """
 
     @property
     def provider(self) -> str:
         """Its name in the policies."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Its name at the provider."""
         ...
 
     def draft_hosted(
@@ -278,8 +283,224 @@ class HostedModel(Protocol):
         schema: Mapping[str, Any],
         *,
         deadline_s: float,
-        sending: Callable[[int], None],
+        sending: Callable[[bytes], None],
     ) -> ModelReply: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostedRows:
+    """One row of numbers a text, as a hosted embedder gave them: unchecked, untrusted. `tokens` is what it counted."""
+
+    rows: Sequence[Any]
+    tokens: int = 0
+
+
+class HostedEmbedder(Protocol):
+    """An embedder at somebody else's. It is no `Embedder`: only `router/egress.py` calls it, by judging what may leave.
+
+    One call is one attempt: trying again, pausing and counting is done in one place for all providers (`router/attempts.py`).
+    """
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def dimensions(self) -> int: ...
+    @property
+    def most_texts(self) -> int:
+        """How many texts one call may hold."""
+        ...
+
+    @property
+    def variant(self) -> str:
+        """Whatever else of its settings changes its vectors."""
+        ...
+
+    def embed_hosted(
+        self, texts: Sequence[str], *, question: bool, deadline_s: float, sending: Callable[[bytes], None]
+    ) -> HostedRows: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostedScores:
+    """(place of the text, score) as a hosted reranker gave them: unchecked, untrusted. `searches` is what it counted."""
+
+    pairs: Sequence[tuple[Any, Any]]
+    searches: int = 0
+
+
+class HostedReranker(Protocol):
+    """A reranker at somebody else's; one call is one attempt, and only `router/egress.py` makes it."""
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+
+    def rerank_hosted(
+        self, question: str, texts: Sequence[str], *, deadline_s: float, sending: Callable[[bytes], None]
+    ) -> HostedScores: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a hosted model counted of one call or of many: read anew, written to and read from its cache, and answered."""
+
+    fresh: int = 0
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.fresh + other.fresh,
+            self.cache_write + other.cache_write,
+            self.cache_read + other.cache_read,
+            self.output + other.output,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.fresh + self.cache_write + self.cache_read + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class ContextAsk:
+    """One context to be written. `document` comes first and is the same for all chunks of a window, so that a provider can keep
+    it (`shared`: others ask of it, too); `chunk` says what of it is meant. `key` names the answer."""
+
+    key: str
+    system: str
+    document: str
+    chunk: str
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReply:
+    """What a model wrote, untrusted, or the code of why there is nothing; `tokens` were paid either way."""
+
+    text: str
+    model: str = ""
+    tokens: Tokens = Tokens()
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """A batch as its provider lists it."""
+
+    batch_id: str
+    at_us: int
+    items: int
+
+
+class HostedContexts(Protocol):
+    """A writer of contexts at somebody else's, called by `router/egress.py` alone. What has no `sending` sends no text."""
+
+    @property
+    def provider(self) -> str: ...
+
+    def context_hosted(self, ask: ContextAsk, *, deadline_s: float, sending: Callable[[int], None]) -> ContextReply: ...
+
+    def submit_hosted(self, asks: Sequence[ContextAsk], *, deadline_s: float, sending: Callable[[int], None]) -> str:
+        """The id of a batch that now runs. Never tried twice where the first may have arrived."""
+        ...
+
+    def ended_hosted(self, batch_id: str, *, deadline_s: float) -> bool: ...
+
+    def results_hosted(self, batch_id: str, *, deadline_s: float) -> Iterator[tuple[str, ContextReply]]:
+        """(key, reply) of an ended batch, in any order."""
+        ...
+
+    def batches_hosted(self, since_us: int, *, deadline_s: float) -> list[BatchSeen]:
+        """The batches of this key since then, so that one whose id was lost is found again."""
+        ...
+
+
+class ContextWriter(Protocol):
+    """A `HostedContexts` that is judged and counted. What is not permitted raises `Refused` before anything is opened."""
+
+    def permits(self, sensitivity: int) -> bool:
+        """Whether text of this class may go there to have contexts written."""
+        ...
+
+    def write(self, ask: ContextAsk, *, purpose: Purpose, deadline_s: float) -> ContextReply: ...
+
+    def submit(self, asks: Sequence[ContextAsk], *, purpose: Purpose, deadline_s: float) -> str: ...
+
+    def ended(self, batch_id: str, *, deadline_s: float) -> bool: ...
+
+    def results(self, batch_id: str, *, deadline_s: float) -> Iterator[tuple[str, ContextReply]]: ...
+
+    def batches(self, since_us: int, *, deadline_s: float) -> list[BatchSeen]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenContext:
+    """A context as it is kept: for search only, never evidence. `key` is of tenant, model, prompt, document and chunk; `code`
+    says why there is none and will be none; `answered_by` is the model that the provider names."""
+
+    key: str
+    text: str
+    code: str
+    model: str
+    prompt: str
+    document_hash: str
+    answered_by: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """A batch that was begun and whose answers are not kept yet. `batch_id` is empty until the provider's answer is on disk."""
+
+    intent: str
+    tenant: str
+    batch_id: str
+    sensitivity: int
+    items: int
+    at_us: int
+    worst: Tokens
+
+
+class ContextCache(Protocol):
+    """What was written and paid for, so that it is paid for once. Every write is one transaction."""
+
+    def find(self, tenant: str, keys: Sequence[str]) -> dict[str, WrittenContext]: ...
+
+    def write(self, tenant: str, contexts: Sequence[WrittenContext]) -> None: ...
+
+    def use(self, tenant: str, source: str, document_id: str, keys: Sequence[str]) -> None:
+        """These are the contexts of a document now, written already or not, and no others."""
+        ...
+
+    def prune(self, tenant: str, source: str, document_ids: Iterable[str]) -> int:
+        """Remove what no document of the source uses any more, of which these are left; returns how many contexts that were."""
+        ...
+
+    def forget(self, tenant: str, document_ids: Sequence[str]) -> int:
+        """The same for named documents, at once, without a byte left on disk."""
+        ...
+
+    def begin(self, batch: OpenBatch, keys: Mapping[str, str]) -> None:
+        """Remember, before it is sent, that these keys (with the hash of their document) are on their way."""
+        ...
+
+    def named(self, intent: str, batch_id: str) -> None: ...
+
+    def end(self, intent: str) -> None: ...
+
+    def open_batches(self, tenant: str) -> list[OpenBatch]: ...
+
+    def keys_of(self, intent: str) -> dict[str, str]:
+        """Key to hash of the document."""
+        ...
+
+    def on_their_way(self, tenant: str, keys: Sequence[str]) -> frozenset[str]:
+        """Which of these an open batch asks for."""
+        ...
 
 
 class Ledger(Protocol):
@@ -322,7 +543,10 @@ class SqlEngine(Protocol):
         limits: SqlLimits,
         deadline_s: float,
         compiled: bool = False,
-    ) -> Table: ...
+        judged: Callable[[Verdict], None] = ...,
+    ) -> Table:
+        """`judged` is told what the gate lets through before any of it is run, so that a record of it does not depend on its end."""
+        ...
 
     def check(
         self,
@@ -334,8 +558,10 @@ class SqlEngine(Protocol):
         limits: SqlLimits,
         deadline_s: float,
         compiled: bool = False,
+        bound: bool = False,
     ) -> Verdict:
-        """The gate alone: nothing is run. What the gate refuses is a verdict, not an error."""
+        """The gate alone: nothing is run. With `bound`, columns and types are looked up too, over the caller's own views, and no row
+        is read. What is refused is a verdict, not an error."""
         ...
 
 

@@ -196,6 +196,60 @@ def test_verdict(engine):
     assert engine.check("SELECT '\x07'", grants(1), **common).code == "sql_characters"
 
 
+COMMON = {"tenant": "1", "today": date(2026, 1, 1), "limits": LIMITS, "deadline_s": 20.0}
+
+
+def test_bound_verdict_is_that_of_a_run(engine):
+    """Whatever the corpus holds: what binds runs, and what does not leaves the code that it leaves when it runs."""
+    for case in CASES:
+        if "exhausts a limit" in case["why"]:
+            continue
+        try:
+            run(engine, case["sql"], 1)
+            code = ""
+        except Refused as refused:
+            code = refused.code
+        assert engine.check(case["sql"], grants(1), bound=True, **COMMON).code == code, case["id"]
+
+
+def test_hidden_columns_bind_as_absent_ones_do(engine):
+    verdicts = [
+        engine.check(f"SELECT {name} FROM claims_v WHERE amount > 0", grants(1), bound=True, **COMMON)
+        for name in ("claimant_phone", "no_such_column", "pointsman_raw_claimant_email")
+    ]
+    assert {(verdict.code, verdict.reason) for verdict in verdicts} == {
+        ("sql_unknown_column", "a column does not exist or its use does not fit its type")
+    }
+    assert verdicts[0].tables == ("claims_v",)
+
+
+def test_binding_reads_no_row(engine, tight):
+    """What fails on a row, or would never end, binds."""
+    endless = f"SELECT count(*) FROM {', '.join(f'claims_v c{at}' for at in range(6))}"
+    assert refusal(tight, endless, limits=TIGHT).code == "sql_limit_time"
+    began = time.monotonic()
+    assert engine.check(endless, grants(1), bound=True, **COMMON).code == ""
+    assert time.monotonic() - began < 1.0
+    failing = "SELECT CAST(claimant_name AS INTEGER) FROM claims_v"
+    assert refusal(engine, failing).code == "sql_value"
+    assert engine.check(failing, grants(1), bound=True, **COMMON).code == ""
+
+
+def test_the_gate_is_heard_of_before_rows(engine, tight):
+    """Once, with what is read, also where the rows never come; a text that the gate refuses is never heard of."""
+    told = []
+    table = run(engine, "SELECT count(*) FROM depots_v", 1, judged=told.append)
+    assert [(verdict.code, verdict.tables, verdict.generated) for verdict in told] == [("", ("depots_v",), table.generated)]
+    for text, tables in (
+        (f"SELECT count(*) FROM {', '.join(f'claims_v c{at}' for at in range(6))}", [("claims_v",)]),
+        ("SELECT no_such_column FROM claims_v", [("claims_v",)]),
+        ("SELECT * FROM employees", []),
+    ):
+        told.clear()
+        refusal(tight, text, limits=TIGHT, judged=told.append)
+        assert [verdict.tables for verdict in told] == tables
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 TEN = " || ".join(["x"] * 10)

@@ -97,9 +97,31 @@ def test_a_refusal_is_an_answer_with_a_record(router, text, code, run):
     assert "employees" not in json.dumps(answer.as_json())
 
 
-def test_a_hidden_column_is_no_column(router):
-    for name in ("claimant_phone", "no_such_column"):
-        assert ask(router, f"SELECT {name} FROM claims_v").verdict.code == "sql_unknown_column"
+@pytest.mark.parametrize("run", [True, False])
+def test_a_hidden_column_is_no_column(router, run):
+    answers = [ask(router, f"SELECT {name} FROM claims_v", run=run) for name in ("claimant_phone", "no_such_column")]
+    assert [answer.verdict.code for answer in answers] == ["sql_unknown_column"] * 2
+    hidden, absent = (answer.as_json() | {"decision_id": ""} for answer in answers)
+    assert hidden == absent
+
+
+@pytest.mark.parametrize("run", [True, False])
+def test_what_fails_while_it_runs_is_on_record(router, run):
+    """The gate let it through: which filters and policies it met does not depend on its end."""
+    text = "SELECT CAST(claimant_name AS INTEGER) FROM claims_v" if run else "SELECT no_such_column FROM claims_v"
+    answer = ask(router, text, run=run)
+    assert answer.outcome == "refused"
+    body = json.loads(records(router, answer)[1][1].body)
+    assert body["refusal"]["code"] == ("sql_value" if run else "sql_unknown_column")
+    assert [receipt["leg"] for receipt in body["filter_digests"]] == ["sql:claims_v"]
+    assert body["policies"] == ["analysts-query", "tenant-wall"]
+    assert body["sql"]["tables"] == ["claims_v"]
+
+
+def test_a_text_is_judged_once(router):
+    stages = [json.loads(records(router, ask(router, COUNT, run=run))[1][1].body)["stages"] for run in (True, False)]
+    assert ["rows" in one for one in stages] == [True, False]
+    assert ["gate" in one for one in stages] == [False, True]
 
 
 def test_nothing_granted_is_no_table(router):

@@ -38,10 +38,7 @@ def _print(answer: SqlAnswer) -> None:
     if answer.verdict.code:
         say(f"refused  {answer.verdict.code}: {plain(answer.verdict.reason)}", "red")
     elif answer.table is None:
-        say(
-            f"passes the gate; it reads {', '.join(answer.verdict.tables) or 'no table'} (columns are looked up when it runs)",
-            "green",
-        )
+        say(f"passes the gate; it reads {', '.join(answer.verdict.tables) or 'no table'}", "green")
     else:
         columns = [f"{column.name} (masked)" if column.masked else column.name for column in answer.table.columns]
         print_table([plain(column) for column in columns], answer.table.rows)
