@@ -6,6 +6,8 @@ INVARIANT: whatever would make a principal see more by being absent or malformed
 (tests/faults/test_tokens.py).
 INVARIANT: tenant and groups come from claims alone, and only tenants that the issuer may assert
 (tests/unit/test_identity.py::test_tenant_must_be_allowed).
+INVARIANT: the one principal without a token is the indexing service, and it has the least of everything
+(tests/unit/test_identity.py::test_the_indexing_service_has_the_least).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ MAX_GROUPS = 10_000
 MAX_CHARS = 1_024
 LATEST_S = 253_402_300_799
 """The last second of the year 9999: what lies beyond (milliseconds taken for seconds) no calendar can show."""
+INDEXER = ("service", "indexer")
+"""Issuer and subject of the indexing service."""
 _OVERAGE = ("_claim_names", "hasgroups")
 _MISSING = object()
 
@@ -54,6 +58,18 @@ def map_claims(
         expires_at_s=_expiry(claims),
         development=issuer.development,
     )
+
+
+def indexing_service(tenant: str, types: Mapping[str, EntityType]) -> Principal:
+    """The service in whose name a tenant's documents are indexed: no token, no group, and of every attribute that the schema
+    demands the least. It searches nothing; policies judge it where text would leave (`disclose`)."""
+    least: Mapping[str, Scalar | frozenset[str]] = {"string": "", "long": 0, "bool": False, "set": frozenset()}
+    attributes = tuple(
+        (name, least[spec.kind])
+        for name, spec in sorted(types["Service"].fields.items())
+        if spec.required and name not in ("tenant", "groups")
+    )
+    return Principal(*INDEXER, "Service", tenant, frozenset(), attributes, LATEST_S)
 
 
 def _kind(issuer: Issuer, claims: Mapping[str, Any]) -> Literal["User", "Service"]:

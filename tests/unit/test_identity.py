@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.domain import Claim
 from router.errors import Refused
-from router.identity import MAX_CHARS, identify, map_claims
+from router.identity import MAX_CHARS, identify, indexing_service, map_claims
 from tests import policy_world as world
 
 IDENTITY = re.sub(r"(floor|region|trained): {[^}]*}", r"\1: \1", world.IDENTITY)
@@ -113,6 +113,22 @@ def test_service_tokens():
     assert to_principal(issuers, client_id="batch").kind == "Service"
     assert to_principal(issuers, client_id="web", preferred_username="ada").kind == "User"
     assert to_principal(client_id="batch").kind == "User"
+
+
+def test_the_indexing_service_has_the_least():
+    """It fits the schema, so that policies can judge it, and nothing of it opens anything."""
+    service = indexing_service("t1", POLICIES.types)
+    assert (service.name, service.kind, service.tenant, service.groups) == ("service#indexer", "Service", "t1", frozenset())
+    assert dict(service.attributes) == {"clearance": 0, "teams": frozenset(), "vip": False}
+    assert not POLICIES.may_disclose(service, provider="claude", purpose="context", sensitivity=0)
+    permit = (
+        '@id("c") @reason("r") @owner("o")\npermit (principal is Pointsman::Service, action == Pointsman::Action::"disclose", resource)'
+        ' when { context.purpose == "context" && context.class == 0 };'
+    )
+    permitting = world.load_files(world.folder_files(permit))
+    assert permitting.may_disclose(service, provider="claude", purpose="context", sensitivity=0)
+    assert not permitting.may_disclose(to_principal(), provider="claude", purpose="context", sensitivity=0)
+    assert POLICIES.grants(service, datetime(2026, 6, 1, tzinfo=UTC)).search == ()
 
 
 @pytest.mark.parametrize("value", ["x" * (MAX_CHARS + 1), "", 3, None, ["x"], {"x": 1}, "a\0", "\ud800"])
