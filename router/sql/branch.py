@@ -7,6 +7,7 @@ or repeated; a field beyond a bridge marks the branch as fanned out, and `compil
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -47,10 +48,26 @@ def literal(value: Scalar) -> str:
     if isinstance(value, str):
         if "\0" in value:
             raise Refused("form_value", "a value holds a zero byte", "leave it out")
-        return "'" + value.replace("'", "''") + "'"
+        return _text(value)
     if not isfinite(value):
         raise Refused("form_value", "a number is not finite", "give a finite number")
     return format(value, "f") if isinstance(value, Decimal) else repr(value)
+
+
+_UNSEEN = ("Cc", "Cf", "Co", "Cn")
+
+
+def _text(value: str) -> str:
+    """Signs that a display drops are written by their bytes, so that the SQL that is shown is the SQL that is run; the gate takes no
+    control sign as it is."""
+    unseen = {char for char in value if char not in "\t\n" and unicodedata.category(char) in _UNSEEN}
+    quoted_value = value.replace("'", "''")
+    if not unseen:
+        return f"'{quoted_value}'"
+    escaped = quoted_value.replace("\\", "\\\\")
+    for char in sorted(unseen):
+        escaped = escaped.replace(char, "".join(f"\\x{byte:02x}" for byte in char.encode()))
+    return f"E'{escaped}'"
 
 
 @dataclass(slots=True)

@@ -17,12 +17,16 @@ from types import SimpleNamespace
 
 import duckdb
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from connectors import duckdb_tables
 from connectors.duckdb_tables import DuckTables, plain_value
 from router.domain import ColumnGrant, SqlLimits, TableGrant
+from router.doors.cli.output import plain
 from router.errors import Refused, SourceError
 from router.filters import Always, Eq
+from router.sql.branch import literal
 from tests.sql.oracle import CASES, GATE, LIMITS, TENANTS, grants, leaks, make_database, oracle, run, same
 
 TIGHT = SqlLimits(timeout_s=1.0)
@@ -248,6 +252,22 @@ def test_the_gate_is_heard_of_before_rows(engine, tight):
         told.clear()
         refusal(tight, text, limits=TIGHT, judged=told.append)
         assert [verdict.tables for verdict in told] == tables
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.text(
+        st.one_of(
+            st.characters(exclude_categories=["Cs"], exclude_characters="\0"), st.sampled_from("\x1b\x9b\\'\r\u200b\u202ex1b")
+        ),
+        max_size=20,
+    )
+)
+def test_any_stored_text_can_be_asked_for(engine, text):
+    """A value with signs of control passes the gate as it is meant, and what is shown of its SQL is all of it."""
+    written = literal(text)
+    assert plain(written) == written
+    assert run(engine, f"SELECT {written} AS x, 'a' IN ({written}) AS y", 1).rows == ((text, text == "a"),)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

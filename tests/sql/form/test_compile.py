@@ -123,7 +123,25 @@ def test_dataset_itself_is_grouped_by_its_label_and_key():
     assert rows(form, labelled) == [("Alice", 1, 300), ("Bob", 2, 100), ("Carol", 3, 50)]
 
 
-@pytest.mark.parametrize("text", ["o'Brien", "'; DROP TABLE orders; --", "\\", '"', "--", "/*", "$1", "?", "%_", "é\u202e", "''"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "o'Brien",
+        "'; DROP TABLE orders; --",
+        "\\",
+        '"',
+        "--",
+        "/*",
+        "$1",
+        "?",
+        "%_",
+        "é\u202e",
+        "''",
+        "\x1b[31m",
+        "\\x1b\x1b'\x9b",
+        "\r\n",
+    ],
+)
 def test_literals_are_never_sql(text):
     form = Form("orders", show=(Ref("orders", "id"),), where=(equal("orders", "status", text),))
     extra = "INSERT INTO orders VALUES (900, 1, 1, '" + text.replace("'", "''") + "');"
