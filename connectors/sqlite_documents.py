@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import json
 import math
@@ -29,7 +28,6 @@ import os
 import re
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -79,6 +77,7 @@ from router.filters import (
 )
 from router.lexicon import STOP_WORDS, expand
 from router.ports import DocumentInfo
+from router.storable import check_document, check_labels, indexed_text, partition_name
 
 SCHEMA = 2
 OLDEST_SQLITE = (3, 51, 3)  # before it, two connections in WAL mode could corrupt a file
@@ -170,12 +169,6 @@ SELECT k.id, d.id, d.source, h.ordinal, h.title, h.heading_path, h.body, h.kind,
        l.json, t.ids, t.vectors, t.scale
 FROM {origin} CROSS JOIN chunk h ON h.rid = k.rid CROSS JOIN document d ON d.did = h.did CROSS JOIN label l ON l.lid = k.lid
 CROSS JOIN tok t ON t.rid = k.rid WHERE k.lid IN (SELECT lid FROM ok) ORDER BY {order}"""
-
-
-@functools.lru_cache(maxsize=4096)
-def partition_name(tenant: str) -> str:
-    """`t-` and the first 20 hex digits of SHA-256(tenant): no tenant's name can collide, escape or be read off the disk."""
-    return "t-" + hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 # --- lowering ---------------------------------------------------------------------------------------------------------
@@ -381,12 +374,6 @@ def _stored(row: tuple[Any, ...]) -> Stored:
         meta={} if meta == "{}" else json.loads(meta),
     )
     return Stored(chunk, _labels_of(labels), *tokens)
-
-
-def indexed_text(chunk: Chunk) -> str:
-    """What both legs see of a chunk: title, headings and context stand in front of the text."""
-    heading = " ".join(part for part in chunk.heading_path if part != chunk.title)
-    return "\n".join(part for part in (chunk.title, heading, chunk.context, chunk.text) if part)
 
 
 # --- connections ------------------------------------------------------------------------------------------------------
@@ -789,7 +776,7 @@ class SqliteDocuments:
     def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:
         entity = self._document_type()
         for document in documents:
-            _check_document(document, entity, model)
+            check_document(document, entity, model)
         with self._write(tenant, generation, model) as con:
             for document in documents:
                 _remove(con, [document.document_id])
@@ -800,7 +787,7 @@ class SqliteDocuments:
         entity = self._document_type()
         # One change of a rule gives many documents the same labels: they are checked, digested and filed once.
         for new in {id(new): new for new in labels.values()}.values():
-            _check_labels(new, entity)
+            check_labels(new, entity)
         if self._path(tenant, generation) is None:
             return 0
         with self._write(tenant, generation, None) as con:
@@ -1008,47 +995,7 @@ def _with_source(entity: EntityType) -> EntityType:
     return EntityType(entity.name, {**entity.fields, SOURCE_FIELD: Field("string", required=True)})
 
 
-# --- checking and writing rows ----------------------------------------------------------------------------------------
-
-
-def _check_document(document: IndexedDocument, entity: EntityType, model: ModelCard) -> None:
-    """Refuse before any I/O what could not be stored, found or compared again."""
-    _check_labels(document.labels, entity)
-    both = (*document.chunks, *document.contextual)
-    for name in (document.source, document.document_id, *(chunk.chunk_id for chunk, _ in both)):
-        check_text(name, "an id of a document")
-    for chunk, embedded in both:
-        texts = (
-            chunk.title,
-            *chunk.heading_path,
-            chunk.text,
-            chunk.uri,
-            chunk.context,
-            chunk.version,
-            chunk.language,
-            chunk.kind,
-        )
-        check_text("".join(text for text in texts if text).replace("\0", ""), "a document")
-        _check_vectors(embedded, model)
-
-
-def _check_labels(labels: Labels, entity: EntityType) -> None:
-    """Labels that lack something or say too much admit nobody, as in Cedar; mistyped ones are a fault of their maker."""
-    for name, value in labels.items():
-        for text in (name, *(value if isinstance(value, frozenset) else (value,))):
-            if isinstance(text, str):
-                check_text(text, "a label")
-        spec = entity.fields.get(name)
-        if spec is not None and not fits({name: value}, EntityType(entity.name, {name: spec})):
-            raise SourceError("label_type", f"the label `{name}` is not of its type ({spec.kind})", "run `pointsman index` again")
-
-
-def _check_vectors(embedded: Embedded, model: ModelCard) -> None:
-    vector = array("f", embedded.vector) if len(embedded.vector) == 4 * model.dimensions else array("f", (math.nan,))
-    count, odd = divmod(len(embedded.token_ids), 2)
-    whole = not odd and len(embedded.token_vectors) == count * model.token_dimensions
-    if not whole or not all(map(math.isfinite, vector)) or not 0 < embedded.token_scale < math.inf:
-        raise SourceError("vector_invalid", "a vector is not of the model's shape or not finite", "check the embedder")
+# --- writing rows ----------------------------------------------------------------------------------------
 
 
 def _lid(con: apsw.Connection, source: str, labels: Labels, entity: EntityType, index: int = _ONLY) -> int:
