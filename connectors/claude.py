@@ -78,7 +78,7 @@ class Claude:
     def __init__(
         self, *, key: str, model: str, base_url: str = BASE_URL, streaming: bool = False, thinking: Thinking = "off"
     ) -> None:
-        self._key, self._model, self._base_url = key, model, base_url
+        self._key, self.model, self._base_url = key, model, base_url
         self._streaming, self._thinking = streaming, thinking
         self._transport = httpx2.HTTPTransport(trust_env=False)
 
@@ -92,7 +92,7 @@ class Claude:
         schema: Mapping[str, Any],
         *,
         deadline_s: float,
-        sending: Callable[[int], None],
+        sending: Callable[[bytes], None],
     ) -> ModelReply:
         """The tool's input as JSON. Tries again where that can help and the deadline allows it."""
         until = time.monotonic() + deadline_s
@@ -114,7 +114,7 @@ class Claude:
         tool = {"name": TOOL, "description": "the answer, in exactly one of its keys", "input_schema": dict(schema)}
         forced = {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True}
         asked: dict[str, Any] = {
-            "model": self._model,
+            "model": self.model,
             "max_tokens": MAX_TOKENS[self._thinking],
             "system": system,
             "messages": [{"role": "user", "content": prompt}],
@@ -250,7 +250,7 @@ def _error(code: str) -> SourceError:
 class _Wire(httpx2.BaseTransport):
     """One attempt: counts what is sent, keeps back what was not asked for, and bounds what comes. `stopped` is why it was cut."""
 
-    def __init__(self, transport: httpx2.BaseTransport, sending: Callable[[int], None], until: float) -> None:
+    def __init__(self, transport: httpx2.BaseTransport, sending: Callable[[bytes], None], until: float) -> None:
         self._transport, self._sending, self._until = transport, sending, until
         self.stopped: PointsmanError | None = None
         self.retry_after_s = 0.0
@@ -267,7 +267,7 @@ class _Wire(httpx2.BaseTransport):
         )
         bare.headers["accept-encoding"] = "identity"
         try:
-            self._sending(len(body))
+            self._sending(body)
         except PointsmanError as error:
             self.stopped = error
             raise

@@ -49,7 +49,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         form=line.question_form,
     )
     watch.stage("asked", lambda: line.ledger.append([opened]))
-    found = Evidence(egress=Egress(principal, policies.may_disclose))
+    found = Evidence(egress=Egress(principal, policies.may_disclose, opened.salt or b""))
     if question.as_of:
         found.degraded.append(Degraded("now", f"asked as of {question.now.date()}, not as of today"))
     try:

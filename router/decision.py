@@ -324,6 +324,11 @@ def index_run(
     return _event(tenant, "index_run", at_us, {**facts, "counts": dict(counts), "failures": dict(failures)})
 
 
+def index_egress(*, tenant: str, at_us: int, by: str, run_id: str, sent: Mapping[str, Any]) -> Record:
+    """Text of documents is about to leave for one run of indexing: who, to whom, why, of which classes, and a digest; no text."""
+    return _event(tenant, "egress", at_us, {"by": by, "run_id": run_id, **sent})
+
+
 def policy_loaded(*, at_us: int, policy_version: str, previous_version: str | None) -> Record:
     return _event(NO_TENANT, "policy_loaded", at_us, {"policy_version": policy_version, "previous_version": previous_version})
 
@@ -521,10 +526,13 @@ class _Tally:
         counts["degraded"].update(f"{entry['stage']}: {entry['reason']}" for entry in body["degraded"])
         counts["dropped"].update(body["dropped"])
         for sent in body["egress"]:
-            counts["egress_bytes"][f"{sent['provider']}: {sent['purpose']}"] += sent["bytes"]
+            self.sent(sent)
         self.total_us.append(body["total_us"])
         for name, stage in body["stages"].items():
             self.stages_us.setdefault(name, array("q")).append(stage["us"])
+
+    def sent(self, sent: Mapping[str, Any]) -> None:
+        self.counts["egress_bytes"][f"{sent['provider']}: {sent['purpose']}"] += sent["bytes"]
 
 
 def summary(rows: Iterable[tuple[Link, Record]], since_us: int = 0) -> Summary:
@@ -539,6 +547,8 @@ def summary(rows: Iterable[tuple[Link, Record]], since_us: int = 0) -> Summary:
         elif record.kind == "answered":
             open_ids.discard(record.decision_id)
             tally.answered(json.loads(record.body))
+        elif record.kind == "egress":
+            tally.sent(json.loads(record.body))
         elif record.kind == "refused_tokens":
             body = json.loads(record.body)
             tally.counts["refused_tokens"][f"{body['issuer']}: {body['code']}"] += body["count"]
@@ -604,10 +614,14 @@ def decision_model() -> type[BaseModel]:
 
     class Egress(Strict):
         provider: str
+        model: str
         purpose: str
         classes: list[int]
         bytes: int
         items: int
+        digest: str
+        tokens: int
+        cost_micros: int
 
     class Degradation(Strict):
         stage: str
@@ -634,7 +648,10 @@ def decision_model() -> type[BaseModel]:
         total_us: int = Field(description="whole time in microseconds")
         evidence: list[Evidence] = Field(description="rank and id of each passage, no text")
         sql: Sql | None = Field(description="salted digest of the generated text, tables, rows; null without SQL")
-        egress: list[Egress] = Field(description="what left, to whom, why: provider, purpose, classes, bytes, items")
+        egress: list[Egress] = Field(
+            description="each attempt to send: provider, model, purpose, classes, bytes, items, digest of the payload under the "
+            "decision's salt; tokens and millionths that it cost, where the provider says so"
+        )
         degraded: list[Degradation] = Field(description="stages that fell back, with the reason")
         versions: dict[str, str] = Field(description="program, models and engines")
         data_versions: dict[str, str] = Field(description="version of each store that was searched")

@@ -238,12 +238,21 @@ class Chunk:
 @dataclass(frozen=True, slots=True)
 class Embedded:
     """One text under one model: `vector` float32 of unit length; per kept token its word-piece id (uint16) and its
-    projected, unit-length direction (int8, `token_dimensions` a row, divided by `token_scale`)."""
+    projected, unit-length direction (int8, `token_dimensions` a row, divided by `token_scale`).
+
+    Of a question over an index of another model, `sought` is its vector there, empty where that could not be had.
+    """
 
     vector: bytes
     token_ids: bytes
     token_vectors: bytes
     token_scale: float
+    sought: bytes | None = None
+
+    @property
+    def dense(self) -> bytes | None:
+        """What the dense leg is searched with; None where it is left out."""
+        return self.vector if self.sought is None else self.sought or None
 
 
 @dataclass(frozen=True, slots=True)

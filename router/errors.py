@@ -69,15 +69,23 @@ class Refused(PointsmanError):  # noqa: N818 (the word for what happened, not fo
 
 
 class SourceError(PointsmanError):
-    """A source, store or engine failed. Unknown failures are not retryable."""
+    """A source, store or engine failed. Unknown failures are not retryable. `retry_after_s` is what its other side asked for."""
 
     exit_code: ClassVar[int] = 4
 
     def __init__(
-        self, code: str, message: str, hint: str = "", *, retryable: bool = False, decision_id: str | None = None
+        self,
+        code: str,
+        message: str,
+        hint: str = "",
+        *,
+        retryable: bool = False,
+        retry_after_s: float = 0.0,
+        decision_id: str | None = None,
     ) -> None:
         super().__init__(code, message, hint, decision_id=decision_id)
         self.retryable = retryable
+        self.retry_after_s = retry_after_s
 
 
 class LedgerError(PointsmanError):

@@ -1,7 +1,7 @@
 """What the core asks of the outside. Each port is implemented by one or more files under `connectors/`.
 
 Every method that can wait takes `deadline_s`, the seconds it may still use. Every failure is a `router.errors` error:
-no exception of a driver crosses a port.
+no exception of a driver crosses a port. Longer than most because every port stands here, side by side.
 """
 
 from __future__ import annotations
@@ -401,10 +401,12 @@ class HostedContexts(Protocol):
 
     @property
     def provider(self) -> str: ...
+    @property
+    def model(self) -> str: ...
 
-    def context_hosted(self, ask: ContextAsk, *, deadline_s: float, sending: Callable[[int], None]) -> ContextReply: ...
+    def context_hosted(self, ask: ContextAsk, *, deadline_s: float, sending: Callable[[bytes], None]) -> ContextReply: ...
 
-    def submit_hosted(self, asks: Sequence[ContextAsk], *, deadline_s: float, sending: Callable[[int], None]) -> str:
+    def submit_hosted(self, asks: Sequence[ContextAsk], *, deadline_s: float, sending: Callable[[bytes], None]) -> str:
         """The id of a batch that now runs. Never tried twice where the first may have arrived."""
         ...
 
@@ -421,6 +423,9 @@ class HostedContexts(Protocol):
 
 class ContextWriter(Protocol):
     """A `HostedContexts` that is judged and counted. What is not permitted raises `Refused` before anything is opened."""
+
+    @property
+    def model(self) -> str: ...
 
     def permits(self, sensitivity: int) -> bool:
         """Whether text of this class may go there to have contexts written."""
@@ -470,7 +475,9 @@ class ContextCache(Protocol):
 
     def find(self, tenant: str, keys: Sequence[str]) -> dict[str, WrittenContext]: ...
 
-    def write(self, tenant: str, contexts: Sequence[WrittenContext]) -> None: ...
+    def write(self, tenant: str, contexts: Sequence[WrittenContext]) -> None:
+        """Keep those that some document uses."""
+        ...
 
     def use(self, tenant: str, source: str, document_id: str, keys: Sequence[str]) -> None:
         """These are the contexts of a document now, written already or not, and no others."""

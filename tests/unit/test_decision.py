@@ -29,6 +29,7 @@ from router.domain import (
     Span,
     Stage,
 )
+from router.egress import Sent
 from router.errors import LedgerError
 
 KEY = bytes(range(32))
@@ -216,7 +217,7 @@ def test_edited_inputs_are_never_shown() -> None:
         {},
         {"outcome": "empty", "evidence": [], "filters": []},
         {"outcome": "refused", "route": None, "refusal": Refusal("policy_invalid", "the policies are not valid"), "stages": []},
-        {"egress": [{"provider": "cohere", "purpose": "rerank", "classes": [0, 1], "bytes": 900, "items": 3}]},
+        {"egress": [Sent("cohere", "rerank-test", "rerank", (0, 1), 900, 3, "0" * 64).as_json()]},
     ],
 )
 def test_every_record_fits_the_model(options: dict[str, Any]) -> None:

@@ -37,7 +37,9 @@ def _short_pauses(monkeypatch):
 
 def ask(model, deadline_s: float = 10.0, sizes: list[int] | None = None):
     counted = [] if sizes is None else sizes
-    return model.draft_hosted("system", CANARY, SCHEMA, deadline_s=deadline_s, sending=counted.append)
+    return model.draft_hosted(
+        "system", CANARY, SCHEMA, deadline_s=deadline_s, sending=lambda payload: counted.append(len(payload))
+    )
 
 
 def code_of(model, **options) -> str:
@@ -120,7 +122,7 @@ def test_a_redirect_is_not_followed(model, server):
 def test_what_sending_raises_stops_the_attempt(model, server):
     server.says(fake.answer({}))
 
-    def sending(_: int) -> None:
+    def sending(_: bytes) -> None:
         raise Refused("egress_sealed", "no")
 
     with pytest.raises(Refused) as raised:
