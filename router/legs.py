@@ -9,10 +9,12 @@ INVARIANT: gates see the caller's own catalogue and what the caller's filter adm
 
 from __future__ import annotations
 
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 
 from router import route
+from router.consult import consult_follow_up, consult_route
 from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError, UsageError
@@ -29,6 +31,12 @@ NARROWED = "tables were not asked: sources and filters narrow documents"
 NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 SPEAKS = 0.9
+BY_MODEL = {
+    "documents": "a model reads it as a question to documents",
+    "sql": "a model reads it as a question to tables",
+    "both": "a model reads it as a question to documents and tables",
+    "none": "a model finds nothing in it to look up",
+}
 NOT_HELD = "nothing that is granted to you seems to hold this; what is it about?"
 
 
@@ -36,11 +44,16 @@ def gather(asking: Asking) -> None:
     """Fills the findings of `asking`. Raises `Refused` and `SourceError` of a leg that stands alone."""
     if asking.question.context:
         whole = asking.watch.stage("context", lambda: _resolve(asking))
-        if whole is None:
+        leaning = whole is None or (whole == asking.question.text and points_back(whole))
+        read = consult_follow_up(asking) if leaning else None
+        if read is not None:
+            asking.watch.note(count_in=1, count_out=1, note=f"read as: {read}")
+            asking = replace(asking, question=replace(asking.question, text=read))
+        elif whole is None:
             if not _gather_leaning(asking):
                 asking.found.clarify = Clarify(NOT_WHOLE, ())
             return
-        if whole != asking.question.text:
+        elif whole != asking.question.text:
             asking.watch.note(note=f"read as: {whole}")
             asking = replace(asking, question=replace(asking.question, text=whole))
         elif points_back(whole) and _gather_leaning(asking):
@@ -96,6 +109,7 @@ def _gather(asking: Asking) -> None:
         if wanted == "sql":
             _tables(asking, None)
             return
+    begun = _begin_tables(asking, None) if wanted == "both" else None
     embedded = embed_question(asking) if wanted is None or "dense" in search_legs(asking.line.search) else None
     candidates, failure = _find(asking, embedded)
     if wanted is None:
@@ -106,7 +120,7 @@ def _gather(asking: Asking) -> None:
     if name == "documents" and wanted is None and _is_contextual(asking):
         asking.found.route = replace(asking.found.route, name="contextual")
     if name == "both":
-        _both(asking, embedded, candidates, failure)
+        _both(asking, begun or _begin_tables(asking, embedded), candidates, failure)
     elif name == "sql":
         _forget_search(asking)
         _tables(asking, embedded)
@@ -175,8 +189,18 @@ def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | 
         "route",
         lambda: route.choose(question.text, vector, line.heads(), rows=rows, prose=prose, point=point, options=options),
     )
-    if asking.found.route.name == "clarify":
+    if asking.found.route.name == "clarify" and not (candidates is not None and _widen(asking)):
         asking.found.clarify = Clarify(NOT_HELD, back)
+
+
+def _widen(asking: Asking) -> bool:
+    """Where the gates left nothing, a permitted model may name a leg that exists, or say that there is nothing to look up."""
+    found, readable = asking.found, "tables" not in {one.stage for one in asking.found.degraded}
+    name = consult_route(asking, tables=readable and asking.policies.catalog is not None and bool(asking.grants.query))
+    if name is None:
+        return False
+    found.route = replace(found.route, name=name, reasons=(*found.route.reasons, BY_MODEL[name]))
+    return True
 
 
 def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
@@ -233,10 +257,21 @@ def _tables(asking: Asking, embedded: Embedded | None) -> None:
     query_tables(asking, embedded)
 
 
-def _both(asking: Asking, embedded: Embedded | None, candidates: Candidates | None, failure: SourceError | None) -> None:
-    """Rows on a thread of their own, documents here, inside one deadline; findings are joined in this order."""
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The leg over tables on a thread of its own."""
+
+    rows: Asking
+    running: Future[None]
+
+
+def _begin_tables(asking: Asking, embedded: Embedded | None) -> _Begun:
     rows = asking.beside()
-    running = asking.line.threads.start(partial(_tables, rows, embedded))
+    return _Begun(rows, asking.line.threads.start(partial(_tables, rows, embedded)))
+
+
+def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure: SourceError | None) -> None:
+    """Rows on a thread of their own, documents here, inside one deadline; findings are joined in this order."""
     documents_failed: PointsmanError | None = failure
     try:
         if candidates is not None:
@@ -245,8 +280,8 @@ def _both(asking: Asking, embedded: Embedded | None, candidates: Candidates | No
         documents_failed = error
     rows_failed: PointsmanError | None = None
     try:
-        asking.line.threads.wait(asking.watch.left_s(), running)
-        asking.join(rows)
+        asking.line.threads.wait(asking.watch.left_s(), begun.running)
+        asking.join(begun.rows)
     except (Refused, SourceError) as error:
         rows_failed = error
     if documents_failed is not None and (rows_failed is not None or not asking.found.tables):

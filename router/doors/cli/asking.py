@@ -15,6 +15,8 @@ from router.doors.facts import principal_facts
 from router.errors import Refused, UsageError
 
 MAX_TOKEN_FILE = 1_000_000
+READ_AS = "read as: "
+"""Begins the note of the stage that read a follow-up in full."""
 
 
 def read_token(router: Router, person: str | None, token: Path | None, people: Path | None = None) -> str:
@@ -111,7 +113,7 @@ def print_answer(answer: Answer, *, lines: int = 8) -> None:
         for heading in answer.nearest:
             out.print("   nearest: " + one_line(heading, 200))
     for stage in answer.stages:
-        if stage.name == "context" and stage.note:
+        if stage.note.startswith(READ_AS):
             out.print(one_line(stage.note, 1000), style="dim")
     ranked: list[Passage | Table] = [*answer.passages, *answer.tables]
     for evidence in sorted(ranked, key=lambda one: one.rank):
