@@ -140,7 +140,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 def test_what_a_reader_copies_runs_as_it_stands(place):
     """Explanations among commands stand behind a `#`, so that the whole block may be pasted into a shell."""
     text = (Path(__file__).parents[2] / place).read_text()
-    (block,) = re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
+    (block,) = [block for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S) if not language]
     lines = block.strip().splitlines()
     assert sum(line.startswith("pointsman ") for line in lines) >= 3
     assert all(line.startswith(("pointsman ", "# ")) and len(shlex.split(line, comments=True)) != 1 for line in lines)
@@ -150,15 +150,14 @@ def test_what_a_reader_copies_runs_as_it_stands(place):
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def fenced(text, language):
-    """The blocks of one language under "Adding a table", unindented."""
-    section = text.partition("## Adding a table")[2]
+def fenced(text, language, heading="Adding a table"):
+    """The blocks of one language under a heading, unindented."""
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [textwrap.dedent(block) for block in re.findall(rf"^ *```{language}\n(.*?)^ *```$", section, re.M | re.S)]
 
 
-def test_a_table_is_added_as_the_readme_says(tmp_path, capsys):
-    """Every block of the page is put where it says, and every command of it is run."""
-    folder = tmp_path / "x"
+def with_parts(folder):
+    """A starter with the table `parts`, every block of the page put where it says; the page."""
     assert _run(["init", str(folder)]) == 0
     readme = (folder / "policies" / "README.md").read_text()
     (folder / "parts.csv").write_text("part,stock,buyer\nPN-2,7,Zoe\nPN-1,3,Adam\n")
@@ -176,7 +175,13 @@ def test_a_table_is_added_as_the_readme_says(tmp_path, capsys):
     with (folder / "policies" / "cases" / "things.yaml").open("a") as out:
         out.write(textwrap.indent(things, "  "))
     (folder / "policies" / "cases" / "tables.csv").write_text(cases)
-    first, second = fenced(readme, "sh")
+    return readme
+
+
+def test_a_table_is_added_as_the_readme_says(tmp_path, capsys):
+    """Every command of the page is run."""
+    folder = tmp_path / "x"
+    first, second = fenced(with_parts(folder), "sh")
     commands = [shlex.split(line.partition(" > ")[0]) for line in [*first.splitlines(), *second.splitlines()]]
     for program, *arguments in commands:
         assert program == "pointsman"
@@ -190,3 +195,53 @@ def test_a_table_is_added_as_the_readme_says(tmp_path, capsys):
         if arguments[:2] == ["sql", "run"]:
             assert json.loads(out)["rows"] == [["PN-1", 3, "A***"], ["PN-2", 7, "Z***"]]
     assert [dataset.name for dataset in load_policies(folder / "policies").catalog.datasets] == ["parts"]
+
+
+def with_sales(folder):
+    """And with a second table of the same tenant, whose columns everybody of the group may read; the page."""
+    readme, policies = with_parts(folder), folder / "policies"
+    (folder / "sales.csv").write_text("sale,part,pieces\n1,PN-1,2\n2,PN-1,5\n3,PN-2,1\n")
+    with (folder / "pointsman.toml").open("a") as out:
+        out.write('\n[tables.sales]\npath = "sales.csv"\n')
+    schema = (policies / "schema.cedarschema").read_text().replace("resource: [parts]", "resource: [parts, sales]")
+    (policies / "schema.cedarschema").write_text(
+        schema.replace("entity parts =", "entity sales = { tenant: String };\n  entity parts =")
+    )
+    facts = "  sales:\n    attributes: { tenant: \"'me'\" }\n    columns: { sale: [plain], part: [plain], pieces: [plain] }\n"
+    with (policies / "governance.yaml").open("a") as out:
+        out.write(facts)
+    permit = (policies / "tables.cedar").read_text().partition("\n\n")[0].replace("parts", "sales")
+    with (policies / "tables.cedar").open("a") as out:
+        out.write("\n" + permit + "\n")
+    return readme
+
+
+def test_two_tables_are_tied_as_the_readme_says(tmp_path, capsys):
+    """Each command of the page is run; without what it adds, the questions are asked back."""
+    folder = tmp_path / "x"
+    readme = with_sales(folder)
+    (tied,) = fenced(readme, "yaml", "Two tables in one question")
+    (block,) = fenced(readme, "bash", "Two tables in one question")
+
+    def run(*arguments):
+        capsys.readouterr()
+        assert _run([*arguments, "--config", str(folder / "pointsman.toml")]) == 0, capsys.readouterr()
+        return capsys.readouterr().out
+
+    run("index")
+    catalog = folder / "policies" / "catalog.yaml"
+    catalog.write_text(run("catalog", "derive"))
+    check, key, *questions = [shlex.split(line)[1:] for line in block.splitlines()]
+    assert [json.loads(run(*asked, "--json"))["outcome"] for asked in questions] == ["clarify", "clarify"]
+    said = yaml.safe_load(tied)
+    document = yaml.safe_load(catalog.read_text())
+    (model,) = document["semantic_model"]
+    keys = {one["name"]: one["primary_key"] for one in said["datasets"]}
+    model["datasets"] = [{**one, "primary_key": keys[one["name"]]} for one in model["datasets"]]
+    catalog.write_text(yaml.safe_dump(document))
+    assert json.loads(run(*questions[0], "--json"))["outcome"] == "clarify"
+    model["relationships"] = said["relationships"]
+    catalog.write_text(yaml.safe_dump(document))
+    assert json.loads(run(*check, "--json"))["findings"] == []
+    assert json.loads(run(*key, "--json"))["rows"] == []
+    assert [json.loads(run(*asked, "--json"))["tables"][0]["rows"] for asked in questions] == [[[2]], [["PN-1"]]]
