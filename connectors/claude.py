@@ -1,4 +1,5 @@
-"""Claude through the `anthropic` client: one tool call that fills in a schema. Reached through `router/egress.py` alone.
+"""Claude through the `anthropic` client: one tool call that fills in a schema, and contexts of chunks, one by one or as a batch.
+Reached through `router/egress.py` alone. Longer than most because all that speaks to one provider stands in one file.
 
 The client is kept from what it would do of itself: it reads no credential, address, header or proxy from the environment, follows
 no redirect, writes no span and no log line, and says nothing of this machine. Retries are ours, so that each is counted and all
@@ -14,21 +15,27 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
 
 import anthropic
 import httpx2
 
 from router.errors import PointsmanError, SourceError
-from router.ports import ModelReply
+from router.ports import BatchSeen, ContextAsk, ContextReply, ModelReply, Tokens
 
 BASE_URL = "https://api.anthropic.com"
 TOOL = "answer"
 MAX_TOKENS = {"off": 4_096, "model": 16_384}
 """What a model thinks counts as its answer."""
 MAX_REPLY_BYTES = 1_000_000
+MAX_RESULTS_BYTES = 200_000_000
+CONTEXT_TOKENS = {"off": 300, "model": 4_096}
+"""What a context may cost at most, thoughts included."""
+MOST_LISTED = 5_000
 ATTEMPTS = 4
 FIRST_PAUSE_S = 0.5
 LEAST_CALL_S = 0.25
@@ -66,12 +73,14 @@ for _name in ("anthropic", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.ERROR)  # at DEBUG the client would write whole requests
 
 
+T = TypeVar("T")
+_BATCH_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 Thinking = Literal["off", "model"]
 """`off` forces the call, which the provider does not take of a model that thinks; `model` leaves thinking and call to the model."""
 
 
 class Claude:
-    """Implements `router.ports.HostedModel`. Thread-safe; connections are kept between calls."""
+    """Implements `router.ports.HostedModel` and `HostedContexts`. Thread-safe; connections are kept between calls."""
 
     provider = "claude"
 
@@ -110,6 +119,96 @@ class Claude:
             pause_s *= 2
         raise _error("model_late")
 
+    # --- contexts: one call is one attempt; what tries again stands in router/attempts.py ------------------------------
+
+    def context_hosted(self, ask: ContextAsk, *, deadline_s: float, sending: Callable[[bytes], None]) -> ContextReply:
+        request = self._context_request(ask, kept="5m")
+        message = self._exchange(lambda client: _whole(client, request), deadline_s=deadline_s, sending=sending)
+        return _read_context(message)
+
+    def submit_hosted(self, asks: Sequence[ContextAsk], *, deadline_s: float, sending: Callable[[bytes], None]) -> str:
+        """A batch takes up to a day, so what it shares is kept for an hour."""
+        requests = [{"custom_id": ask.key, "params": self._context_request(ask, kept="1h")} for ask in asks]
+
+        def call(client: anthropic.Anthropic) -> Any:
+            return _json(client.messages.batches.with_raw_response.create(requests=requests))  # type: ignore[arg-type]
+
+        match self._exchange(call, deadline_s=deadline_s, sending=sending):
+            case {"id": str() as batch_id} if _BATCH_ID.fullmatch(batch_id):
+                return batch_id
+        raise _error("model_reply_invalid")
+
+    def ended_hosted(self, batch_id: str, *, deadline_s: float) -> bool:
+        def call(client: anthropic.Anthropic) -> Any:
+            return _json(client.messages.batches.with_raw_response.retrieve(batch_id))
+
+        match self._exchange(call, deadline_s=deadline_s):
+            case {"processing_status": str() as status}:
+                return status == "ended"
+        raise _error("model_reply_invalid")
+
+    def results_hosted(self, batch_id: str, *, deadline_s: float) -> Iterator[tuple[str, ContextReply]]:
+        """From the batch's own address: the one that a reply could name would be given the key."""
+        if not _BATCH_ID.fullmatch(batch_id):
+            raise _error("model_unknown")
+
+        def call(client: anthropic.Anthropic) -> bytes:
+            return client.get(f"/v1/messages/batches/{batch_id}/results", cast_to=httpx2.Response).content
+
+        body = self._exchange(call, deadline_s=deadline_s, most_bytes=MAX_RESULTS_BYTES)
+        for line in body.splitlines():
+            if line.strip() and (read := _read_result(line)) is not None:
+                yield read
+
+    def batches_hosted(self, since_us: int, *, deadline_s: float) -> list[BatchSeen]:
+        """Newest first, as they are listed; those before `since_us` are left out."""
+        until = time.monotonic() + deadline_s
+        found: list[BatchSeen] = []
+        after: str | anthropic.Omit = anthropic.omit
+        while len(found) < MOST_LISTED:
+
+            def call(client: anthropic.Anthropic, after: str | anthropic.Omit = after) -> Any:
+                return _json(client.messages.batches.with_raw_response.list(limit=100, after_id=after))
+
+            page = self._exchange(call, deadline_s=until - time.monotonic())
+            seen = [_read_batch(one) for one in page.get("data") or []] if isinstance(page, dict) else []
+            recent = [one for one in seen if one is not None and one.at_us >= since_us]
+            found += recent
+            if not recent or not page.get("has_more"):
+                break
+            after = recent[-1].batch_id
+        return found
+
+    def _context_request(self, ask: ContextAsk, *, kept: str) -> dict[str, Any]:
+        """The document first, marked as what is shared where others ask of it, then the chunk."""
+        document: dict[str, Any] = {"type": "text", "text": ask.document}
+        if ask.shared:
+            document["cache_control"] = {"type": "ephemeral", "ttl": kept}
+        request: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": CONTEXT_TOKENS[self._thinking],
+            "system": ask.system,
+            "messages": [{"role": "user", "content": [document, {"type": "text", "text": ask.chunk}]}],
+        }
+        return request | {"thinking": {"type": "disabled"}} if self._thinking == "off" else request
+
+    def _exchange(
+        self,
+        call: Callable[[anthropic.Anthropic], T],
+        *,
+        deadline_s: float,
+        sending: Callable[[bytes], None] | None = None,
+        most_bytes: int = MAX_REPLY_BYTES,
+    ) -> T:
+        """One attempt of anything. Without `sending` no text goes out."""
+        until = time.monotonic() + deadline_s
+        wire = _Wire(self._transport, sending or _no_text, until, most_bytes)
+        try:
+            return self._with_client(wire, call, until)
+        except SourceError as error:
+            error.retry_after_s = wire.retry_after_s
+            raise
+
     def _request(self, system: str, prompt: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         tool = {"name": TOOL, "description": "the answer, in exactly one of its keys", "input_schema": dict(schema)}
         forced = {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True}
@@ -125,6 +224,9 @@ class Claude:
         return asked | {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
 
     def _attempt(self, wire: _Wire, request: dict[str, Any], until: float) -> ModelReply:
+        return _read(self._with_client(wire, lambda client: (_streamed if self._streaming else _whole)(client, request), until))
+
+    def _with_client(self, wire: _Wire, call: Callable[[anthropic.Anthropic], T], until: float) -> T:
         left_s = until - time.monotonic()
         if left_s <= 0:
             raise _error("model_late")
@@ -138,12 +240,11 @@ class Claude:
                 open_telemetry=False,
                 http_client=http,
             ) as client:
-                message = _streamed(client, request) if self._streaming else _whole(client, request)
+                return call(client)
         except PointsmanError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever the client raises, what leaves here is one of ours, without its words)
             raise (wire.stopped or _error(_code_of(error, until))) from None
-        return _read(message)
 
 
 # --- one attempt ------------------------------------------------------------------------------------------------------
@@ -151,7 +252,10 @@ class Claude:
 
 def _whole(client: anthropic.Anthropic, request: dict[str, Any]) -> Any:
     """The message as the JSON it is: the client would build its types of anything."""
-    reply = client.messages.with_raw_response.create(**request)
+    return _json(client.messages.with_raw_response.create(**request))
+
+
+def _json(reply: Any) -> Any:
     try:
         return json.loads(reply.http_response.content)
     except (ValueError, RecursionError):
@@ -208,6 +312,64 @@ def _read(message: Any) -> ModelReply:
     return ModelReply(calls[0]["input"], model[:128] if isinstance(model, str) else "")
 
 
+def _read_context(message: Any) -> ContextReply:
+    """What was written, as text; cut off at its limit it is as good as before. Thoughts are passed over, calls are no answer."""
+    if not isinstance(message, dict):
+        raise _error("model_reply_invalid")
+    model = message.get("model")
+    model = model[:128] if isinstance(model, str) else ""
+    tokens, content = _read_usage(message.get("usage")), message.get("content")
+    if message.get("stop_reason") == "refusal":
+        return ContextReply("", model, tokens, "model_refused")
+    texts = [one.get("text") for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    text = " ".join(one for one in texts if isinstance(one, str)).strip()
+    return ContextReply(text, model, tokens, "" if text else "model_reply_invalid")
+
+
+def _read_usage(usage: Any) -> Tokens:
+    def number(name: str) -> int:
+        value = usage.get(name) if isinstance(usage, dict) else None
+        return value if type(value) is int and 0 <= value < 10**9 else 0
+
+    return Tokens(
+        number("input_tokens"), number("cache_creation_input_tokens"), number("cache_read_input_tokens"), number("output_tokens")
+    )
+
+
+def _read_result(line: bytes) -> tuple[str, ContextReply] | None:
+    """One line of a batch's results; what ran out of time or was cancelled was not paid, and is as if it had not been asked."""
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match read:
+        case {"custom_id": str() as key, "result": {"type": "succeeded", "message": dict() as message}}:
+            return key, _read_context(message)
+        case {"custom_id": str() as key, "result": {"type": "errored", "error": dict() as error}}:
+            kind = _type_of(error) or str(error.get("type"))
+            return key, ContextReply("", code="model_rejected" if kind == "invalid_request_error" else "model_failed")
+        case {"custom_id": str() as key, "result": {"type": str()}}:
+            return key, ContextReply("", code="model_late")
+    return None
+
+
+def _read_batch(one: Any) -> BatchSeen | None:
+    match one:
+        case {"id": str() as batch_id, "created_at": str() as at, "request_counts": dict() as counts}:
+            try:
+                created = datetime.fromisoformat(at)
+                items = sum(value for value in counts.values() if type(value) is int)
+            except ValueError:
+                return None
+            created = created if created.tzinfo is not None else created.replace(tzinfo=UTC)
+            return BatchSeen(batch_id, int(created.timestamp() * 1_000_000), items) if _BATCH_ID.fullmatch(batch_id) else None
+    return None
+
+
+def _no_text(_: bytes) -> None:
+    """Asked of a call that sends none."""
+
+
 def _code_of(error: Exception, until: float) -> str:
     if isinstance(error, anthropic.APIStatusError):
         return _code_of_status(error)
@@ -250,8 +412,10 @@ def _error(code: str) -> SourceError:
 class _Wire(httpx2.BaseTransport):
     """One attempt: counts what is sent, keeps back what was not asked for, and bounds what comes. `stopped` is why it was cut."""
 
-    def __init__(self, transport: httpx2.BaseTransport, sending: Callable[[bytes], None], until: float) -> None:
-        self._transport, self._sending, self._until = transport, sending, until
+    def __init__(
+        self, transport: httpx2.BaseTransport, sending: Callable[[bytes], None], until: float, most_bytes: int = MAX_REPLY_BYTES
+    ) -> None:
+        self._transport, self._sending, self._until, self._most_bytes = transport, sending, until, most_bytes
         self.stopped: PointsmanError | None = None
         self.retry_after_s = 0.0
 
@@ -287,7 +451,7 @@ class _Wire(httpx2.BaseTransport):
         size = 0
         for chunk in chunks:
             size += len(chunk)
-            code = "model_reply_too_large" if size > MAX_REPLY_BYTES else "model_late" if time.monotonic() > self._until else ""
+            code = "model_reply_too_large" if size > self._most_bytes else "model_late" if time.monotonic() > self._until else ""
             if code:
                 self.stopped = _error(code)
                 raise self.stopped

@@ -1,4 +1,5 @@
-"""A server on this machine that speaks the wire format of Anthropic's Messages API: what it says is scripted, what it gets is kept.
+"""A server on this machine that speaks the wire format of Anthropic's Messages API and its batches: what it says is scripted, what
+it gets is kept, and what it would have been paid for is counted.
 
 It answers as JSON or as a stream of events, as the request asks; and it can do what servers do on a bad day.
 """
@@ -10,8 +11,10 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -33,19 +36,108 @@ Reply = Callable[["Handler", Received], None]
 
 
 @dataclass
+class Batches:
+    """Message Batches, and the writer of contexts that answers in them and alone. `polls` are those before a batch ends; `becomes`
+    says of a request by its custom id what the result is; `creating` runs when a batch was made and nothing was answered."""
+
+    polls: int = 0
+    writes: Callable[[str], str] = lambda chunk: "Says where it stands."
+    becomes: Callable[[str], str] = lambda custom_id: "succeeded"
+    creating: Callable[[Handler], None] = lambda handler: None
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    paid: Counter[str] = field(default_factory=Counter)
+    kept: set[str] = field(default_factory=set)
+
+    def create(self, handler: Handler, request: Received) -> None:
+        name = f"msgbatch_{len(self.made) + 1:04d}"
+        requests = request.body["requests"]
+        assert all(set(one) == {"custom_id", "params"} and len(one["custom_id"]) <= 64 for one in requests)
+        assert len({one["custom_id"] for one in requests}) == len(requests)
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        self.made[name] = {"requests": requests, "polls": self.polls, "at": at}
+        self.paid.update(_asked_of(one["params"]) for one in requests)
+        self.creating(handler)
+        handler.send(200, json.dumps(self.shown(name)).encode())
+
+    def shown(self, name: str) -> dict[str, Any]:
+        made = self.made[name]
+        ended, count = made["polls"] <= 0, len(made["requests"])
+        return {
+            "id": name,
+            "type": "message_batch",
+            "processing_status": "ended" if ended else "in_progress",
+            "created_at": made["at"],
+            "expires_at": made["at"],
+            "request_counts": {
+                "processing": 0 if ended else count,
+                "succeeded": count if ended else 0,
+                "errored": 0,
+                "canceled": 0,
+                "expired": 0,
+            },
+            "results_url": "http://elsewhere.invalid/results" if ended else None,
+        }
+
+    def get(self, handler: Handler, path: str) -> None:
+        rest = path.partition("?")[0].removeprefix("/v1/messages/batches").strip("/")
+        if not rest:
+            shown = [self.shown(name) for name in reversed(self.made)]
+            handler.send(200, json.dumps({"data": shown, "has_more": False, "first_id": None, "last_id": None}).encode())
+            return
+        name, _, results = rest.partition("/")
+        if name not in self.made:
+            failure(404, "not_found_error")(handler, Received(path, {}, {}, 0, ""))
+        elif results:
+            lines = [json.dumps(self.result(one)) for one in reversed(self.made[name]["requests"])]
+            handler.send(200, "\n".join(lines).encode() + b"\n", "application/x-jsonl")
+        else:
+            self.made[name]["polls"] -= 1
+            handler.send(200, json.dumps(self.shown(name)).encode())
+
+    def result(self, one: dict[str, Any]) -> dict[str, Any]:
+        kind = self.becomes(one["custom_id"])
+        result: dict[str, Any] = {"type": kind}
+        if kind == "succeeded":
+            result["message"] = self.message(one["params"])
+        elif kind == "errored":
+            result["error"] = {"type": "error", "error": {"type": "invalid_request_error", "message": "PROVIDER-WORDS"}}
+        return {"custom_id": one["custom_id"], "result": result}
+
+    def message(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Counts as the provider does: what is marked is written to the cache once, then read from it."""
+        document, chunk = params["messages"][0]["content"]
+        size, fresh = len(document["text"]) // 3, len(chunk["text"]) // 3
+        usage = {"input_tokens": fresh, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 20}
+        if "cache_control" not in document:
+            usage["input_tokens"] += size
+        elif document["text"] in self.kept:
+            usage["cache_read_input_tokens"] = size
+        else:
+            usage["cache_creation_input_tokens"] = size
+            self.kept.add(document["text"])
+        return {**_message([{"type": "text", "text": self.writes(chunk["text"])}], "end_turn"), "usage": usage}
+
+
+def _asked_of(params: dict[str, Any]) -> str:
+    return json.dumps(params["messages"])
+
+
+@dataclass
 class AnthropicServer:
     """Replies in the order of the script; the last one again and again."""
 
     script: list[Reply] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     url: str = ""
+    batches: Batches = field(default_factory=Batches)
 
     def says(self, *replies: Reply) -> None:
         self.script, self.received = list(replies), []
 
     def next_reply(self, request: Received) -> Reply:
         self.received.append(request)
-        return self.script[min(len(self.received), len(self.script)) - 1]
+        posts = sum(one.size > 0 for one in self.received)
+        return self.script[min(posts, len(self.script)) - 1]
 
     @property
     def heard(self) -> str:
@@ -61,8 +153,21 @@ class Handler(BaseHTTPRequestHandler):
         received = Received(
             self.path, {k.lower(): v for k, v in self.headers.items()}, json.loads(text), len(text.encode()), text
         )
+        fake = self.server.fake
         try:
-            self.server.fake.next_reply(received)(self, received)
+            if self.path.partition("?")[0] == "/v1/messages/batches":
+                fake.received.append(received)
+                fake.batches.create(self, received)
+            else:
+                fake.next_reply(received)(self, received)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        fake = self.server.fake
+        fake.received.append(Received(self.path, {k.lower(): v for k, v in self.headers.items()}, {}, 0, ""))
+        try:
+            fake.batches.get(self, self.path)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -98,6 +203,17 @@ def serve() -> Iterator[AnthropicServer]:
 def answer(value: Any, *, stop: str = "tool_use", name: str = "answer") -> Reply:
     """One call of the tool with this input."""
     return content([{"type": "tool_use", "id": "toolu_1", "name": name, "input": value}], stop=stop)
+
+
+def contexts() -> Reply:
+    """One context at once, by the writer of `Batches`, which counts it."""
+
+    def reply(handler: Handler, request: Received) -> None:
+        batches = handler.server.fake.batches
+        batches.paid[_asked_of(request.body)] += 1
+        handler.send(200, json.dumps(batches.message(request.body)).encode())
+
+    return reply
 
 
 def text(words: str) -> Reply:
