@@ -31,6 +31,8 @@ NARROWED = "tables were not asked: sources and filters narrow documents"
 NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 SPEAKS = 0.9
+OTHER_SCALE = 0.45
+"""Instead of cosines of a hosted model, which the gate of documents was not fitted to: its words then decide."""
 BY_MODEL = {
     "documents": "a model reads it as a question to documents",
     "sql": "a model reads it as a question to tables",
@@ -78,10 +80,10 @@ def _gather_leaning(asking: Asking) -> bool:
     text = f"{asking.question.context[-1]} {asking.question.text}"
     both = replace(asking, question=replace(asking.question, text=text))
     embedded = embed_question(both)
-    candidates, failure = _find(both, embedded)
+    candidates, failure = _find(both, embedded) if _is_prose(both, embedded) else (None, None)
     if failure is not None:
         raise failure
-    if candidates is None or not _gate_prose(both, candidates).is_open or not _is_prose(both, embedded):
+    if candidates is None or not _gate_prose(both, candidates).is_open:
         _forget_search(asking)
         asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=(LEANS,))
         return False
@@ -226,7 +228,9 @@ def _gate_prose(asking: Asking, candidates: Candidates | None) -> Gate:
         return CLOSED
     found = candidates.done.found
     bm25 = max((one.bm25 for one in found.candidates), default=0.0)
-    cosine = max((one.cosine for one in found.candidates), default=0.0)
+    cosine, question = max((one.cosine for one in found.candidates), default=0.0), candidates.done.question
+    if question is not None and question.sought is not None:
+        cosine = OTHER_SCALE
     text = asking.question.text
     named = bare_identifiers(text, identifiers(text)) if bm25 > 0 else ()
     exact = [f"`{name}` is looked for by name" for name in named]

@@ -63,6 +63,19 @@ def test_prose_is_searched_for_a_how_to(router):
     assert answer.route.reasons
 
 
+@pytest.mark.parametrize("text", ["How many of those are there?", "and those per region?"])
+def test_a_follow_up_on_rows_is_not_searched_for_as_prose(router, text):
+    """That its words with those of the question before ask for rows is known before documents are searched."""
+    searched = []
+
+    def search(wanted):
+        searched.append(wanted.text)
+        return router.line.store.search(wanted)
+
+    put(router, text, context=(ROWS,), store=Broken(router.line.store, search=search))
+    assert not [one for one in searched if ROWS in one]
+
+
 def test_small_talk_searches_nothing(router):
     answer = put(router, "thanks, that is all for today")
     assert (answer.outcome, answer.route.name) == ("none", "none")
