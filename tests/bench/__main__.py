@@ -15,7 +15,20 @@ from pathlib import Path
 
 from tests.bench.measure import Figure
 
-BENCHES = ("help", "governance", "rerank", "routing", "search", "ask", "indexing", "incremental", "relabel", "sql", "planner")
+BENCHES = (
+    "help",
+    "governance",
+    "rerank",
+    "routing",
+    "search",
+    "ask",
+    "both",
+    "indexing",
+    "incremental",
+    "relabel",
+    "sql",
+    "planner",
+)
 
 
 def main() -> int:
