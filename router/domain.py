@@ -503,7 +503,8 @@ class Table:
     """Governed rows. Values survive JSON: decimals, dates, times and intervals are texts, lists and structs stay what they are.
 
     `sql` is the draft over governed names; `generated` holds row filters and masks and is shown only with `audit`. `why` is who wrote
-    the draft, then the words of the question that stand for names and values of the caller's tables; `rank` its place in the answer."""
+    the draft, then the words of the question that stand for names and values of the caller's tables, and the passage that a number in it
+    is from, where a step before read one; `rank` its place in the answer."""
 
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Any, ...], ...]

@@ -9,6 +9,7 @@ INVARIANT: gates see the caller's own catalogue and what the caller's filter adm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ from router.routing.follow_up import KindOf, leans, points_back, resolve
 from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, content_words, gate_text, is_keywords
 from router.routing.heads import score
 from router.routing.language import is_foreign
+from router.seeded import DESCRIBED, find_pointing, is_described, number_first, spell_out_for, tell_first
 
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 LEANS = "it leans on an earlier question"
@@ -111,7 +113,7 @@ def _gather(asking: Asking) -> None:
         if wanted == "sql":
             _tables(asking, None)
             return
-    begun = _begin_tables(asking, None) if wanted == "both" else None
+    begun = _begin_tables(asking, None) if wanted == "both" and not is_described(asking.question.text) else None
     embedded = embed_question(asking) if wanted is None or "dense" in search_legs(asking.line.search) else None
     candidates, failure = _find(asking, embedded)
     if wanted is None:
@@ -121,6 +123,8 @@ def _gather(asking: Asking) -> None:
         raise failure  # what cannot be searched is no reason to ask the caller
     if name == "documents" and wanted is None and _is_contextual(asking):
         asking.found.route = replace(asking.found.route, name="contextual")
+    if name == "both" and failure is None and number_first(asking):
+        return
     if name == "both":
         _both(asking, begun or _begin_tables(asking, embedded), candidates, failure)
     elif name == "sql":
@@ -191,7 +195,10 @@ def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | 
         "route",
         lambda: route.choose(question.text, vector, line.heads(), rows=rows, prose=prose, point=point, options=options),
     )
-    if asking.found.route.name == "clarify" and not (candidates is not None and _widen(asking)):
+    chosen = asking.found.route
+    if chosen.name in ("sql", "documents") and rows.is_open and prose.is_open and is_described(question.text):
+        asking.found.route = replace(chosen, name="both", reasons=(*chosen.reasons, DESCRIBED))
+    if chosen.name == "clarify" and not (candidates is not None and _widen(asking)):
         asking.found.clarify = Clarify(NOT_HELD, back)
 
 
@@ -275,19 +282,22 @@ def _begin_tables(asking: Asking, embedded: Embedded | None) -> _Begun:
 
 
 def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure: SourceError | None) -> None:
-    """Rows on a thread of their own, documents here, inside one deadline; findings are joined in this order."""
-    documents_failed: PointsmanError | None = failure
-    try:
-        if candidates is not None:
-            rank_candidates(asking, candidates)
-    except (Refused, SourceError) as error:
-        documents_failed = error
+    """Rows on a thread of their own, documents here, inside one deadline; findings are joined in this order. Documents that are to
+    be searched with a name which only the rows can say wait for them."""
+    pointing = None if candidates is None or _narrowed(asking) else find_pointing(asking)
     rows_failed: PointsmanError | None = None
-    try:
-        asking.line.threads.wait(asking.watch.left_s(), begun.running)
+    if pointing is not None and pointing.name is None:
+        tell_first(asking, pointing)
+        if (rows_failed := _failure(partial(_await, asking, begun))) is None:
+            asking.watch.stages += begun.rows.watch.stages
+            begun.rows.watch.stages = []
+    spelled = None
+    if pointing is not None and rows_failed is None:
+        spelled = spell_out_for(asking, pointing, begun.rows.found)
+    documents_failed = failure or _failure(partial(_rank, asking, candidates, spelled))
+    rows_failed = rows_failed or _failure(partial(_await, asking, begun))
+    if rows_failed is None:
         asking.join(begun.rows)
-    except (Refused, SourceError) as error:
-        rows_failed = error
     if documents_failed is not None and (rows_failed is not None or not asking.found.tables):
         raise documents_failed
     for stage, failed in (("documents", documents_failed), ("tables", rows_failed)):
@@ -295,3 +305,24 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
             asking.found.degraded.append(Degraded(stage, f"{failed.code}: {failed.message}"))
     if asking.found.passages:
         asking.found.clarify = None  # what the tables could not read, the documents answer
+
+
+def _await(asking: Asking, begun: _Begun) -> None:
+    asking.line.threads.wait(asking.watch.left_s(), begun.running)
+
+
+def _failure(run: Callable[[], None]) -> PointsmanError | None:
+    try:
+        run()
+    except (Refused, SourceError) as error:
+        return error
+    return None
+
+
+def _rank(asking: Asking, candidates: Candidates | None, spelled: Asking | None) -> None:
+    """Of the first search, or of another one with a name in place of what points at it; the probe's receipts then give way."""
+    if spelled is not None:
+        _forget_search(asking)
+        rank_candidates(spelled, find_candidates(spelled, embed_question(spelled)))
+    elif candidates is not None:
+        rank_candidates(asking, candidates)

@@ -114,7 +114,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One question on its way, as a leg meets it: who asks what under which grants, and where time and findings are kept."""
+    """One question on its way, as a leg meets it: who asks what under which grants, and where time and findings are kept.
+
+    `seed_class` is the class of what an earlier step of the plan put into the question's text; 0 where nothing was."""
 
     line: Line
     policies: PolicySet
@@ -124,6 +126,12 @@ class Asking:
     decision_id: str
     watch: Watch
     found: Evidence
+    seed_class: int = 0
+
+    @property
+    def text_class(self) -> int:
+        """The class of the question as it reads: the tenant's, raised to that of a seed in it."""
+        return max(self.policies.question_class(self.principal.tenant), self.seed_class)
 
     def beside(self) -> Asking:
         """For a leg that runs at the same time: its own stages and findings, the same deadline."""

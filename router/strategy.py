@@ -253,7 +253,7 @@ def _open_model(asking: Asking) -> Model | None:
 def _draft(run: _Run, model: Model, system: str, prompt: str, schema: Mapping[str, Any], shown: frozenset[int]) -> Any:
     """The question's class is raised to the highest of what is shown beside it."""
     asking, watch = run.asking, run.asking.watch
-    classes = frozenset({max({asking.policies.question_class(asking.principal.tenant), *shown})})
+    classes = frozenset({max({asking.text_class, *shown})})
     purpose = Purpose(asking.principal.name, "plan_search", classes, asking.decision_id)
     share = watch.left_s() * MODEL_SHARE
 

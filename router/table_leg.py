@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from router.catalog import Catalog
 from router.domain import Clarify, Degraded, Embedded, Purpose, Receipt, Table, Verdict
 from router.draft import Draft, draft, small_groups, tell
 from router.errors import Refused, SourceError
@@ -113,6 +114,21 @@ def kinds_of_words(asking: Asking) -> KindOf:
 def _known(vocabulary: Vocabulary, embed: Callable[[str], bytes]) -> _Known:
     values = frozenset(value.lower() for one in vocabulary.values for value in one.values)
     return _Known(build_named(vocabulary.catalog, embed), values)
+
+
+def reads_rows(asking: Asking) -> bool:
+    """Whether a tool or the planner reads the question as it stands, by the caller's own words; nothing is run."""
+    vocabulary = asking.watch.stage("vocabulary", lambda: _vocabulary(asking))
+    similar = partial(_similar, asking, None)
+    text, today = asking.question.text, asking.question.now.date()
+    drafted = asking.watch.stage("draft", lambda: draft(text, vocabulary, today, similar))
+    asking.watch.note(note="asked back" if isinstance(drafted, Clarify) else drafted[0].origin)
+    return not isinstance(drafted, Clarify)
+
+
+def granted_catalog(asking: Asking) -> Catalog:
+    """The part of the catalogue that exists for the caller, masked columns left out."""
+    return asking.watch.stage("vocabulary", lambda: _vocabulary(asking)).catalog
 
 
 def query_tables(asking: Asking, embedded: Embedded | None) -> None:
@@ -226,7 +242,6 @@ def _by_model(running: _Running, vocabulary: Vocabulary) -> tuple[Draft, ...] | 
 def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -> Draft | Undrafted:
     asking = running.asking
     assert asking.found.egress is not None
-    sensitivity = asking.policies.question_class(asking.principal.tenant)
     drafted = draft_by_model(
         asking.question.text,
         vocabulary.catalog,
@@ -234,7 +249,7 @@ def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -
         asking.found.egress.model(hosted),
         running.judge,
         asking.watch.left_s,
-        purpose=Purpose(asking.principal.name, "draft_sql", frozenset({sensitivity}), asking.decision_id),
+        purpose=Purpose(asking.principal.name, "draft_sql", frozenset({asking.text_class}), asking.decision_id),
         today=asking.question.now.date(),
         min_group=vocabulary.min_group,
     )

@@ -1,0 +1,249 @@
+"""A `both` answer in two steps: what one leg finds is what the other one is asked with. `router/routing/steps.py` has the wording.
+
+Documents first: a table question that compares with a description ("above the amount that a technician may give away") searches
+documents for the description, reads one number from the passages that leave anyway, and asks the tables with the number. Tables
+first: a second half that points back ("and how do I replace it?") is searched for with the name that the rows show; where the
+first half says the name itself, nobody waits. Each step is the ordinary leg under the caller's filters and what is left of the one
+deadline, and both stand among stages and notes. What a step cannot do leaves the ordinary answer of both legs, and says so.
+
+INVARIANT: what the caller may not know and what does not exist end in the same answer
+(tests/unit/test_seeded.py::test_a_hidden_limit_reads_like_one_that_does_not_exist).
+INVARIANT: a seed is of passages or cells of this caller's own answer: what a mask hides seeds nothing (…::test_a_masked_name_seeds_nothing).
+INVARIANT: a model is given a seeded text by its class: that of its passage, or of its cell
+(…::test_an_embedder_hears_of_the_class_of_the_seed, …::test_a_number_has_the_class_of_its_passage).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from router.document_leg import embed_question, find_candidates, rank_candidates
+from router.domain import CLASSES, Clarify, Degraded, Passage, Stage, Steps, Table
+from router.errors import Refused, SourceError
+from router.line import Asking, Evidence
+from router.routing.quantities import Supported, read_quantities
+from router.routing.steps import (
+    Described,
+    ends_in_place,
+    fill,
+    named_in,
+    parse_described,
+    pick_seeds,
+    points,
+    searched_words,
+    spell_out,
+)
+from router.search.decomposed import clauses
+
+FIRST, SECOND = "step_1_of_2", "step_2_of_2"
+DESCRIBED = "a number is only described: documents are asked for it first"
+HIGHEST = len(CLASSES) - 1
+"""Of a cell that no reviewer opened, and of a passage whose labels are gone: nothing says that it is less."""
+_LONGEST_TITLE = 80
+
+
+def is_described(text: str) -> bool:
+    """Whether documents have to say a number before tables can be asked."""
+    return len(clauses(text)) == 1 and parse_described(text) is not None
+
+
+def _tell(asking: Asking, step: str, words: str) -> None:
+    """A step among the stages, before those that it is made of; its own time is theirs."""
+    asking.watch.stages.append(Stage(step, 0, note=words))
+
+
+def _spoken(step: str, words: str) -> str:
+    return f"{step.replace('_', ' ')}: {words}"
+
+
+def _instead(asking: Asking, why: str, told: str) -> bool:
+    """The ordinary answer of both legs follows. What is `told` holds words of the caller's, which no record keeps under `degraded`."""
+    asking.found.degraded.append(Degraded("steps", f"{why}: the question was asked as it stands"))
+    asking.found.notes += (told,)
+    return False
+
+
+# --- documents first --------------------------------------------------------------------------------------------------
+
+
+def number_first(asking: Asking) -> bool:
+    """Fills the findings in two steps, or leaves them and says why; False also where the question has no such form, or where the
+    tables read it as it stands."""
+    described = parse_described(asking.question.text) if len(clauses(asking.question.text)) == 1 else None
+    if described is None or asking.policies.catalog is None or not asking.grants.query or _narrowed(asking):
+        return False
+    from router.table_leg import reads_rows  # with it comes the parser of SQL, which a world without tables needs not
+
+    try:
+        if reads_rows(asking):
+            return False
+        if _could_be_of_rows(asking, described):
+            place = ends_in_place(described)
+            return _instead(asking, "not certain", f"`{place}` could be said of the rows as well as of `{described.description}`")
+        return _documents_first(asking, described)
+    except (Refused, SourceError) as error:
+        return _instead(asking, error.code, f"`{described.description}` could not be looked for: {error.message}")
+
+
+def _narrowed(asking: Asking) -> bool:
+    return bool(asking.question.sources or asking.question.filters)
+
+
+def _could_be_of_rows(asking: Asking, described: Described) -> bool:
+    """Whether the description ends in a stored value: `… may approve in region West` counts the West's rows, or asks for its limit."""
+    from router.table_leg import kinds_of_words
+
+    place = ends_in_place(described)
+    if place is None:
+        return False
+    kind_of = kinds_of_words(asking)
+    words = place.lower().split()
+    return any((kind_of(" ".join(words[at:])) or "").count(".") == 1 for at in range(len(words)))
+
+
+def _documents_first(asking: Asking, described: Described) -> bool:
+    watch, words = asking.watch, searched_words(described)
+    _tell(asking, FIRST, f"documents: `{words}`")
+    step = replace(asking, question=replace(asking.question, text=words), found=Evidence(egress=asking.found.egress))
+    candidates = find_candidates(step, embed_question(step))
+    rank_candidates(step, candidates)
+    asking.found.dropped += step.found.dropped
+    step.found.dropped = 0
+    passages = step.found.passages
+    read = watch.stage("read", lambda: read_quantities(described.description, described.rows, described.wanted, passages))
+    watch.note(count_in=len(passages), count_out=len(read))
+    if not read:
+        return _instead(asking, "no number", f"no single number for `{described.description}` stands in what was found")
+    if len(read) > 1:
+        _ask_back(asking, step, described, read)
+        return True
+    return _rows_second(asking, step, described, read[0], candidates.steps)
+
+
+def _ask_back(asking: Asking, step: Asking, described: Described, read: Sequence[Supported]) -> None:
+    """The passages, and the numbers that they give: which is meant only the caller knows."""
+    options = tuple(f"{one.quantity.words} ({step.found.passages[one.passage].document_id})" for one in read)
+    step.found.notes += (
+        _spoken(FIRST, f"documents: `{described.description}` → {' or '.join(one.quantity.words for one in read)}"),
+    )
+    _replace_findings(asking, step.found)
+    asking.found.clarify = Clarify(f"which number is meant by `{described.description}`?", options)
+
+
+def _rows_second(asking: Asking, step: Asking, described: Described, one: Supported, steps: Steps) -> bool:
+    from router.table_leg import granted_catalog, query_tables, reads_rows
+
+    passage = step.found.passages[one.passage]
+    seeded = replace(asking, seed_class=_class_of(asking, passage, steps))
+    rows: Asking | None = None
+    for text in fill(described, one.quantity, granted_catalog(asking)):
+        tried = replace(seeded, question=replace(asking.question, text=text), found=Evidence(egress=asking.found.egress))
+        if reads_rows(tried):
+            rows = tried
+            break
+    if rows is None:
+        said = f"`{described.description}` is {one.quantity.words} ({passage.document_id})"
+        return _instead(asking, "not certain", f"{said}, and what of the rows it is compared with is not certain")
+    first = f"documents: `{described.description}` → {one.quantity.words} ({passage.document_id})"
+    second = f"tables: `{rows.question.text}`"
+    _tell(asking, SECOND, second)
+    query_tables(rows, None)
+    rows.found.tables = tuple(_with_origin(table, one, passage) for table in rows.found.tables)
+    step.found.notes += (_spoken(FIRST, first), _spoken(SECOND, second))
+    _replace_findings(asking, step.found, rows.found)
+    return True
+
+
+def _replace_findings(asking: Asking, *found: Evidence) -> None:
+    """What the steps found instead of what the probe did, whose receipts are no part of the answer."""
+    asking.found.filters, asking.found.policies = (), frozenset()
+    for one in found:
+        asking.found.add(one)
+
+
+def _with_origin(table: Table, one: Supported, passage: Passage) -> Table:
+    """Where the number is from stands in the reading, and its passage among what the table stands on."""
+    title = " ".join(passage.title.replace("`", "'").split())[:_LONGEST_TITLE]
+    said = f"{table.reading}; {one.quantity.words} is from `{title}` ({passage.document_id})"
+    return replace(table, reading=said, why=(*table.why, passage.chunk_id))
+
+
+def _class_of(asking: Asking, passage: Passage, steps: Steps) -> int:
+    """Of the passage that the number stands in."""
+    stored = asking.line.store.load(asking.principal.tenant, [passage.chunk_id], steps.searched, deadline_s=asking.watch.left_s())
+    found = [item.labels.get("sensitivity") for item in stored]
+    return found[0] if found and type(found[0]) is int else HIGHEST
+
+
+# --- tables first -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pointing:
+    """A second half that points back. `name` is what the first half itself says; None where its rows have to."""
+
+    first: str
+    second: str
+    name: str | None
+
+
+def find_pointing(asking: Asking) -> Pointing | None:
+    """None where the question is no such two, or its documents were narrowed to something else than it says."""
+    parts = clauses(asking.question.text)
+    if len(parts) != 2 or not points(parts[1]):
+        return None
+    first, second = parts
+    name = named_in(first, second)
+    if name is None and any(map(str.isdigit, second)):
+        return None  # it names something itself
+    return Pointing(first, second, name)
+
+
+def spell_out_for(asking: Asking, pointing: Pointing, rows: Evidence) -> Asking | None:
+    """What the documents are asked in place of the question as it stands; None where that has to do."""
+    return _by_words(asking, pointing, pointing.name) if pointing.name else _by_rows(asking, pointing, rows)
+
+
+def _by_words(asking: Asking, pointing: Pointing, name: str) -> Asking:
+    """The name that the question says itself: nobody waits for the tables."""
+    clause = spell_out(pointing.second, [name])
+    asking.found.notes += (f"documents: `{pointing.second}` read as `{clause}`",)
+    text = asking.question.text.replace(pointing.second, clause)
+    return replace(asking, question=replace(asking.question, text=text))
+
+
+def _by_rows(asking: Asking, pointing: Pointing, rows: Evidence) -> Asking | None:
+    """Documents are asked with the names that the caller's rows show; None where they show none, or too many to mean one thing."""
+    if not rows.tables:
+        return None
+    table = rows.tables[0]
+    columns = [(column.name, column.type, column.masked) for column in table.columns]
+    names = pick_seeds(pointing.first, columns, table.rows)
+    if names is None:
+        return None
+    if not names:
+        _instead(asking, "no name", f"the rows of `{pointing.first}` give no name, or too many, to search documents with")
+        return None
+    clause = spell_out(pointing.second, names)
+    second = f"documents: `{clause}`"
+    asking.found.notes += (
+        _spoken(FIRST, f"tables: `{pointing.first}` → {', '.join(names)}"),
+        _spoken(SECOND, second),
+    )
+    _tell(asking, SECOND, second)
+    return replace(asking, question=replace(asking.question, text=clause), seed_class=_class_of_cells(asking, table, rows.reads))
+
+
+def tell_first(asking: Asking, pointing: Pointing) -> None:
+    """The step of the tables, on their own clock."""
+    _tell(asking, FIRST, f"tables: `{pointing.first}`")
+
+
+def _class_of_cells(asking: Asking, table: Table, reads: Sequence[str]) -> int:
+    """No column carries a class of its own. One whose stored values reviewers opened to questions (`values:`) is of the question's
+    class; any other is of the highest."""
+    shown = {column.name.lower() for column in table.columns}
+    facts = [asking.policies.datasets[name] for name in reads if name in asking.policies.datasets]
+    columns = [column for one in facts for column in one.columns if column.name.lower() in shown]
+    return 0 if columns and all(column.values != "no" for column in columns) else HIGHEST
