@@ -363,22 +363,23 @@ def test_types_that_are_not_offered(kind):
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("op", ["run", "bind"])
 @pytest.mark.parametrize("case", [case for case in CASES if case["must"] == "reject"], ids=lambda case: case["id"])
-def test_refused_texts_are_never_run(case):
+def test_refused_texts_are_never_run(case, op):
     """A text that the gate refuses reaches no session: the engine that holds data does not even parse it."""
-    opened = []
+    opened, told = [], []
     served = SimpleNamespace(session=lambda *_: opened.append(1) or (_ for _ in ()).throw(duckdb_tables.Fault("sql_start")))
     clock = _Clock()
     import pickle
 
-    request = ("run", case["sql"], pickle.dumps(grants(1)), DAY, LIMITS, 2.0, False)
+    request = (op, case["sql"], pickle.dumps(grants(1)), DAY, LIMITS, 2.0, False)
     try:
         gate.check_text(case["sql"], LIMITS)
     except Refused:
         return
-    reply = json.loads(duckdb_tables._answer(PARSING, served, clock, GATE, request, {})[0])
+    reply = json.loads(duckdb_tables._answer(PARSING, served, clock, GATE, request, {}, told.append)[0])
     refused = code_of(case["sql"])
-    assert bool(opened) == (not refused)
+    assert bool(opened) == bool(told) == (not refused)
     assert reply["code"] == (refused or "sql_start")
 
 
