@@ -117,7 +117,10 @@ class TableBody(BaseModel):
     columns: list[ColumnBody]
     rows: list[list[Any]]
     truncated: bool
-    why: list[str] = Field(description="Who wrote the query, then the words of the question that stand for names and values.")
+    why: list[str] = Field(
+        description="Who wrote the query, then the words of the question that stand for names and values, "
+        "and the passage that a number in it is from, where a step before read one."
+    )
 
 
 class ClarifyBody(BaseModel):
