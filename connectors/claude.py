@@ -271,14 +271,16 @@ def _streamed(client: anthropic.Anthropic, request: dict[str, Any]) -> Any:
     for typed in client.messages.create(**request, stream=True):
         event = typed.to_dict(mode="json")
         match event:
-            case {"type": "message_start", "message": {"model": str() as model}}:
-                message["model"] = model
+            case {"type": "message_start", "message": {"model": str() as model, **more}}:
+                message |= {"model": model, "usage": more.get("usage")}
             case {"type": "content_block_start", "index": int() as at, "content_block": dict() as block}:
                 blocks[at] = block
             case {"type": "content_block_delta", "index": int() as at, "delta": {"partial_json": str() as part}}:
                 parts.setdefault(at, []).append(part)
-            case {"type": "message_delta", "delta": {"stop_reason": str() as reason}}:
+            case {"type": "message_delta", "delta": {"stop_reason": str() as reason}, **more}:
                 message["stop_reason"] = reason
+                counted = [one for one in (message.get("usage"), more.get("usage")) if isinstance(one, dict)]
+                message["usage"] = {name: count for one in counted for name, count in one.items()}  # of two counts the last
             case {"type": "message_stop"}:
                 ended = True
     if not ended:
@@ -309,7 +311,8 @@ def _read(message: Any) -> ModelReply:
     if len(calls) != 1 or calls[0].get("name") != TOOL or not isinstance(calls[0].get("input"), dict):
         raise _error("model_reply_invalid")
     model = message.get("model")
-    return ModelReply(calls[0]["input"], model[:128] if isinstance(model, str) else "")
+    tokens = _read_usage(message.get("usage")).total
+    return ModelReply(calls[0]["input"], model[:128] if isinstance(model, str) else "", tokens)
 
 
 def _read_context(message: Any) -> ContextReply:

@@ -240,7 +240,9 @@ class _JudgedModel:
 
     def draft(self, system: str, prompt: str, schema: Mapping[str, Any], *, purpose: Purpose, deadline_s: float) -> ModelReply:
         sending = self.egress.permit(self.hosted.provider, self.hosted.model, purpose, items=1)
-        return self.hosted.draft_hosted(system, prompt, schema, deadline_s=deadline_s, sending=sending)
+        reply = self.hosted.draft_hosted(system, prompt, schema, deadline_s=deadline_s, sending=sending)
+        sending.cost(tokens=reply.tokens)
+        return reply
 
 
 @dataclass(frozen=True, slots=True)

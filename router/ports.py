@@ -246,10 +246,11 @@ class Reranker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model said, read from JSON and otherwise unchecked: untrusted. `model` is the one that answered."""
+    """What a model said, read from JSON and otherwise unchecked: untrusted. `model` is the one that answered, `tokens` what it counted."""
 
     value: Any
     model: str
+    tokens: int = 0
 
 
 class Model(Protocol):

@@ -115,7 +115,7 @@ def test_a_model_names_a_leg_where_no_gate_is_open(router, server, named, outcom
     assert (stage_of(answer, "route_by_model").count_in, stage_of(answer, "route_by_model").count_out) == (1, 1)
     sent = body_of(router, answer)["egress"]
     assert [(one["provider"], one["purpose"], one["classes"]) for one in sent] == [("claude", "route", [1])]
-    assert sent[0]["bytes"] == server.received[0].size
+    assert (sent[0]["bytes"], sent[0]["tokens"]) == (server.received[0].size, 20)
 
 
 def test_a_leg_that_a_model_names_is_searched_like_any_other(router, server, monkeypatch):

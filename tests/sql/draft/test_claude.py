@@ -60,7 +60,7 @@ def test_a_forced_call_of_one_tool(model, server):
     sizes: list[int] = []
     reply = ask(model, sizes=sizes)
     assert reply.value == {"cannot": "déjà"}
-    assert reply.model == fake.MODEL
+    assert (reply.model, reply.tokens) == (fake.MODEL, 20)
     (request,) = server.received
     assert request.path == "/v1/messages"
     assert sizes == [request.size]
