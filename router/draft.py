@@ -15,7 +15,7 @@ from router.errors import Refused
 from router.search.decomposed import clauses, points_back
 from router.sql.compile import lower_form
 from router.sql.form import Form
-from router.sql.planner import CURATED, DERIVED, Abstention, plan_question
+from router.sql.planner import CURATED, DERIVED, Abstention, only_question, plan_question
 from router.sql.reading import read_form
 from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary
@@ -44,6 +44,10 @@ def draft(text: str, vocabulary: Vocabulary, today: date, similarity: Similarity
     if isinstance(whole, Draft):
         return (whole,)
     parts = clauses(text)[:MOST_PARTS]
+    asked = only_question(text, vocabulary.index, today) if len(parts) == 1 else None
+    if asked is not None:
+        found = _draft_one(asked, vocabulary, today, similarity)
+        return (replace(found, reading=f"Of `{asked}`: {found.reading}"),) if isinstance(found, Draft) else whole
     alone = [part for at, part in enumerate(parts) if at == 0 or not points_back(part)] if len(parts) > 1 else []
     drafts = ((part, _draft_one(part, vocabulary, today, similarity)) for part in alone)
     return tuple(replace(one, reading=f"Of `{part}`: {one.reading}") for part, one in drafts if isinstance(one, Draft)) or whole
@@ -70,8 +74,9 @@ def is_curated(vocabulary: Vocabulary) -> bool:
 
 
 def _compiled(origin: Literal["tool", "planner"], form: Form, vocabulary: Vocabulary) -> Draft | Clarify:
+    catalog = vocabulary.index.catalog if origin == "planner" else vocabulary.catalog
     try:
-        compiled = lower_form(form, vocabulary.catalog, min_group=vocabulary.min_group)
+        compiled = lower_form(form, catalog, min_group=vocabulary.min_group)
     except Refused as refused:
         return Clarify(f"{tell(form)}, which cannot be answered: {refused.message}", ())
     reads = tuple(sorted({dataset for dataset, _ in compiled.reads}))

@@ -113,7 +113,7 @@ def kinds_of_words(asking: Asking) -> KindOf:
 
 def _known(vocabulary: Vocabulary, embed: Callable[[str], bytes]) -> _Known:
     values = frozenset(value.lower() for one in vocabulary.values for value in one.values)
-    return _Known(build_named(vocabulary.catalog, embed), values)
+    return _Known(build_named(vocabulary.index.catalog, embed), values)
 
 
 def reads_rows(asking: Asking) -> bool:

@@ -2,18 +2,21 @@
 
 It is built once per grant and version of the data and kept; stored values are read under the caller's own row filter, only of
 fields whose values reviewers opened (`values:` in governance.yaml), and never of masked ones, which the caller's catalogue lacks.
+Masked columns stand in the index only, where a question may ask to be shown them.
 
 INVARIANT: nothing enters a vocabulary that its caller could not query (tests/sql/test_vocabulary.py).
+INVARIANT: a masked field is in no catalogue that a tool, a metric or a model sees (tests/sql/test_vocabulary.py::test_masks_are_shown_and_nothing_else).
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from router.catalog import Catalog
-from router.domain import Table, TableGrant
+from router.catalog import Catalog, Dataset, DatasetField
+from router.domain import ColumnGrant, Table, TableGrant
 from router.errors import Refused, SourceError
 from router.filters import canonical
 from router.sql.check import narrow
@@ -21,6 +24,7 @@ from router.sql.compile import lower_form
 from router.sql.expressions import expand_field, reads
 from router.sql.form import By, Form, Ref
 from router.sql.planner import Index, StoredValues, build_index, reads_as_question
+from router.sql.planner.index import FieldKey, Masks
 from router.sql.tools import Tool, granted_tools
 
 MAX_VALUES = 2_000
@@ -32,7 +36,9 @@ Columns = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`missing` are fields whose values could not be read just now; `built_s` says when, on a clock that only runs on."""
+    """`index` speaks of more than `catalog`: of masked fields, too.
+
+    `missing` are fields whose values could not be read just now; `built_s` says when, on a clock that only runs on."""
 
     catalog: Catalog
     index: Index
@@ -66,7 +72,8 @@ def build_vocabulary(
         if len(table.rows) <= MAX_VALUES and not table.truncated:
             texts = tuple(value for row in table.rows if isinstance(value := row[0], str))
             values.append(StoredValues(ref.dataset, ref.field, texts))
-    index = build_index(granted, values)
+    shown, masks = with_masks(catalog, granted, grants)
+    index = build_index(shown, values, masks)
     asked_for = {param.field for tool in tools for param in tool.params if param.field is not None}
     plain = [
         replace(one, values=tuple(value for value in one.values if not reads_as_question(value, index)))
@@ -83,6 +90,39 @@ def build_vocabulary(
         missing=tuple(missing),
         built_s=time.monotonic(),
     )
+
+
+def with_masks(catalog: Catalog, granted: Catalog, grants: tuple[TableGrant, ...]) -> tuple[Catalog, Masks]:
+    """The granted catalogue with the fields that are one masked column each. What is computed of a mask would be no value at all, and
+    stays out."""
+    columns = {(grant.name.lower(), one.name.lower()): one for grant in grants for one in grant.columns if one.mask is not None}
+    datasets: list[Dataset] = []
+    shown: dict[FieldKey, ColumnGrant] = {}
+    for dataset in granted.datasets:
+        whole, own = catalog.dataset(dataset.name), {one.name for one in dataset.fields}
+        fields: list[DatasetField] = []
+        for one in whole.fields if whole is not None else dataset.fields:
+            column = columns.get((dataset.name.lower(), one.expression.strip('"').lower()))
+            if one.name not in own and column is not None:
+                shown[dataset.name, one.name] = column
+            if one.name in own or column is not None:
+                fields.append(one)
+        datasets.append(replace(dataset, fields=tuple(fields)))
+    findable = frozenset(key for key, column in shown.items() if column.filter_raw)
+    rounded = frozenset(key for key, column in shown.items() if rounds(column.mask or "", column.name))
+    return replace(granted, datasets=tuple(datasets)), Masks(frozenset(shown), findable, rounded)
+
+
+_ROUNDS = re.compile(
+    r"(?:cast\()?(?:round|floor|ceil|ceiling)\((?P<column>\w+)(?:/(?P<by>[1-9]\d*))?\)(?:\*(?P<times>[1-9]\d*))?(?:as[\w(),]+\))?",
+    re.IGNORECASE,
+)
+
+
+def rounds(mask: str, column: str) -> bool:
+    """Whether a mask is a rounding of its column and nothing else: it keeps the order, so that it has a least and a greatest."""
+    found = _ROUNDS.fullmatch("".join(mask.split()))
+    return found is not None and found["column"].lower() == column.lower() and found["by"] == found["times"]
 
 
 def _open_fields(granted: Catalog, open_values: Columns) -> Iterator[Ref]:

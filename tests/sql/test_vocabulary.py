@@ -54,6 +54,18 @@ def test_only_open_granted_unmasked_text_is_read():
     assert {field.name for field in vocabulary.catalog.datasets[0].fields} == {"claim_id", "status", "loud"}
 
 
+def test_masks_are_shown_and_nothing_else():
+    """A field that is one masked column is in the index, marked; one that is computed of it is nowhere."""
+    loud = DatasetField("shouted", "upper(claimant)", datatype="String")
+    claims = CATALOG.datasets[0]
+    catalog = Catalog("world", (Dataset("claims", "main.claims", (*claims.fields, loud), primary_key=("claim_id",)),))
+    vocabulary = build_vocabulary(catalog, (grant(),), (), OPEN, lambda _: Table((), (), False, "", ""))
+    assert vocabulary.index.masks.shown == {("claims", "claimant")}
+    assert not vocabulary.index.masks.findable
+    assert {field.name for field in vocabulary.index.catalog.datasets[0].fields} == {"claim_id", "status", "claimant", "loud"}
+    assert {field.name for field in vocabulary.catalog.datasets[0].fields} == {"claim_id", "status", "loud"}
+
+
 def test_values_that_nobody_opened_are_not_read():
     assert built(["open"], open_values=frozenset())[1] == []
 

@@ -102,10 +102,16 @@ def test_a_hidden_name_reads_like_one_that_does_not_exist(router):
     assert (question, hidden["clarify"]["options"]) == (absent["clarify"]["question"], absent["clarify"]["options"])
 
 
-def test_a_masked_column_is_not_bound(router):
-    """Its name is known to whoever may read it masked, in SQL; a draft that filtered or sorted by a mask would mislead."""
-    answer = ask(router, "List the claimant name of the open claims")
-    assert (answer.outcome, answer.tables) == ("clarify", ())
+def test_a_masked_column_is_shown_masked_and_bound_to_nothing_else(router):
+    """A draft that filtered, grouped or sorted by a mask would mislead."""
+    (table,) = ask(router, "List the claimant name of the open claims").tables
+    assert [column.masked for column in table.columns] == [True]
+    assert table.rows
+    assert all("*" in name for (name,) in table.rows)
+    assert "shown masked" in table.reading
+    for text in ("How many claims per claimant name?", "List the claims sorted by claimant name"):
+        answer = ask(router, text)
+        assert (answer.outcome, answer.tables) == ("clarify", ())
 
 
 def test_stored_values_come_of_the_callers_own_rows(router, raw):

@@ -17,12 +17,26 @@ from difflib import get_close_matches
 from router.errors import Refused
 from router.sql.form import Explained, Form
 from router.sql.planner.index import Index, StoredValues, build_index
+from router.sql.planner.tokens import Token
 
-__all__ = ["CURATED", "DERIVED", "Abstention", "Index", "StoredValues", "build_index", "plan_question", "reads_as_question"]
+__all__ = [
+    "CURATED",
+    "DERIVED",
+    "Abstention",
+    "Index",
+    "StoredValues",
+    "build_index",
+    "only_question",
+    "plan_question",
+    "reads_as_question",
+]
 
 CURATED, DERIVED = 0.7, 0.8
 """Confidence from which a plan is run without asking: with synonyms and labels written by people, and without. Where the curves of
 `eval text-to-sql` bend: below, what is won in answers is right less often."""
+
+PER_TURN = 0.03
+"""What confidence a plan loses that was found only by putting the question in other words."""
 
 MOST_CHARS = 1_000
 MOST_TOKENS = 120
@@ -42,33 +56,65 @@ class Abstention:
 
 def plan_question(text: str, index: Index, today: date) -> Form | Abstention:
     """The form that the question asks for. No text raises."""
+    from router.sql.planner.segment import spread
+    from router.sql.planner.tokens import tokenise
+    from router.sql.planner.turns import turned
+
+    if len(text) > MOST_CHARS:
+        return Abstention("planner_too_long", (), (), (), f"the question is longer than {MOST_CHARS} characters")
+    tokens = tuple(spread(tokenise(text[: MOST_CHARS + 1]), index))
+    if not tokens or len(tokens) > MOST_TOKENS:
+        return Abstention("planner_nothing_asked", (), (), (), "there is no question, or too much of it")
+    planned = _plan(tokens, index, today)
+    if isinstance(planned, Form):
+        return planned
+    forms: dict[Form, Form] = {}
+    for other in turned(tokens, index):
+        found = _plan(other, index, today)
+        if isinstance(found, Form):
+            forms.setdefault(replace(found, confidence=1.0, explained=()), found)
+    if len(forms) > 1:
+        message = "the question may be put in two ways that mean different things"
+        return Abstention("planner_ambiguous", (), planned.understood, (), message)
+    return next((replace(one, confidence=max(0.0, one.confidence - PER_TURN)) for one in forms.values()), planned)
+
+
+def _plan(tokens: tuple[Token, ...], index: Index, today: date) -> Form | Abstention:
     from router.sql.compile import lower_form
     from router.sql.planner.automaton import read_pieces
     from router.sql.planner.draft import Stop
     from router.sql.planner.literals import named
-    from router.sql.planner.segment import segment, spread
+    from router.sql.planner.masks import hold_masks
+    from router.sql.planner.segment import segment
     from router.sql.planner.shape import shape_form
-    from router.sql.planner.tokens import tokenise
 
-    if len(text) > MOST_CHARS:
-        return Abstention("planner_too_long", (), (), (), f"the question is longer than {MOST_CHARS} characters")
-    tokens = spread(tokenise(text[: MOST_CHARS + 1]), index)
-    if not tokens or len(tokens) > MOST_TOKENS:
-        return Abstention("planner_nothing_asked", (), (), (), "there is no question, or too much of it")
     pieces = named(segment(tokens, index, today), index)
     unknown = tuple(piece.words for piece in pieces if piece.kind == "unknown")
     understood = tuple(Explained(piece.words, piece.kind) for piece in pieces if piece.kind in ("name", "value", "period"))
     if unknown:
         return Abstention("planner_unknown", unknown, understood, _nearest(unknown, index), _not_known(unknown))
     try:
-        form = shape_form(read_pieces(pieces, index), index)
+        form = hold_masks(shape_form(read_pieces(pieces, index), index), index)
         lower_form(form, index.catalog)
         told = {one.words: one.bound for one in form.explained}
     except Stop as stop:
         return Abstention(stop.code, stop.words, understood, _nearest(stop.words, index), stop.message)
     except Refused as refused:
         return Abstention(refused.code, (), understood, (), refused.message)
-    return replace(form, explained=tuple(Explained(piece.words, told.get(piece.words, piece.kind)) for piece in pieces))
+    spelled = ((piece, _spelled(tokens[piece.at : piece.at + piece.length])) for piece in pieces)
+    explained = tuple(Explained(said, told.get(piece.words, piece.kind)) for piece, said in spelled if said)
+    return replace(form, explained=explained)
+
+
+def _spelled(tokens: tuple[Token, ...]) -> str:
+    return " ".join(token.spelled for token in tokens if token.spelled)
+
+
+def only_question(text: str, index: Index, today: date) -> str | None:
+    """The sentence that asks, where what stands before it is about who asks and changes nothing."""
+    from router.sql.planner.sentences import only_question as found
+
+    return found(text, index, today)
 
 
 def reads_as_question(value: str, index: Index) -> bool:

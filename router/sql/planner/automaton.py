@@ -60,8 +60,15 @@ class _Reader(Ranks):
             raise self.stop("planner_unused", self.aggs[-1], "an aggregate belongs to nothing")
         if self.when_asked:
             raise self.stop("planner_no_time", self.pieces[0].words, "which time is asked for is not said")
+        self.refuse_deed()
         if self.both or self.joined:
             raise self.stop("planner_unused", "both" if self.both else "or", "a joint belongs to nothing")
+
+    def refuse_deed(self) -> None:
+        """ "What do the orders come to": what they do is asked for, and not which they are."""
+        draft, said = self.draft, self.pieces[0].words.lower() if self.pieces else ""
+        if said in ("what do", "what does", "what did") and not (draft.shows or draft.asks or draft.groups or draft.everything):
+            raise self.stop("planner_nothing_asked", said, "what is asked for is not understood")
 
     def refuse_order(self) -> None:
         if self.sorting and not self.draft.sorts:
@@ -166,11 +173,6 @@ class _Reader(Ranks):
             self.on_each(piece, "")
         else:
             self.mode = "where"
-
-    def headline(self) -> bool:
-        """ "Claims opened in 2026 by machine": rows and what they are parted by, and no verb that asks for either."""
-        draft = self.draft
-        return draft.head is not None and not draft.shows and not draft.sorts and self.pieces[0].kind in ("name", "value")
 
     def adjoins(self, piece: Piece) -> bool:
         """ "By the depot lead" says who did it, "by depot lead" parts what is counted."""
@@ -363,6 +365,14 @@ class _Reader(Ranks):
             self.condition(slot, piece)
         return None
 
+    def refuse_doer(self, piece: Piece) -> None:
+        """ "Who runs the depot": somebody is asked for, and the depot is what is run."""
+        before = self.pieces[: self.at - 1]
+        asked = next((at for at, one in enumerate(before) if one.kind == "ask" and one.words.lower().startswith("who")), None)
+        if asked is not None and any(one.kind == "verb" for one in before[asked:]):
+            done = next(one.words for one in before[asked:] if one.kind == "verb")
+            raise self.stop("planner_who", done, f"who `{done}` the `{piece.words}` is not known here")
+
     def own_field(self, piece: Piece) -> bool:
         """ "Technicians and their depot": shown by the field of the rows themselves that is called so."""
         head = self.draft.head
@@ -418,6 +428,7 @@ class _Reader(Ranks):
                 return
             tied = self.tie_recent(dataset) if of or draft.shows else False
             if draft.head is None:
+                self.refuse_doer(piece)
                 draft.head = dataset
                 draft.heads.append(dataset)
                 self.headed_at = self.at

@@ -11,9 +11,10 @@ from typing import cast
 from router.sql.form import Aggregate, Compared, Explained, Op
 from router.sql.planner.conditions import Conditions
 from router.sql.planner.draft import Ask, Cond, Having, Relation, Slot
-from router.sql.planner.nouns import FLIP
+from router.sql.planner.index import Meaning
+from router.sql.planner.nouns import FLIP, one_of
 from router.sql.planner.segment import Piece
-from router.sql.planner.units import in_percent
+from router.sql.planner.units import in_percent, money_fields
 from router.sql.planner.words import COMPARATIVES, MEASURING
 
 
@@ -100,8 +101,8 @@ class Comparisons(Conditions):
             weighed = Slot(said, None, number.at, near=self.last_ds, wanted=measuring)
             literal = (number.number or 0, number.words)
             return self.add(Cond(op, weighed, [literal], [None], words=f"{said} {op} {number.words}", at=number.at))
-        if name is None or name.kind != "name":
-            raise self.stop("planner_number", number.words, f"what `{number.words}` is compared with is not said")
+        if name is None or name.kind != "name" or self.says_so(name):
+            return self.paid(number, op)
         self.take()
         dataset, slot = self.noun(name)
         words = f"{op} {number.words} {name.words}"
@@ -115,6 +116,24 @@ class Comparisons(Conditions):
         negated, self.negated = self.negated, False
         self.draft.relations.append(Relation(dataset, number.at, (op, number.number), negated=negated, words=words))
         return None
+
+    def paid(self, number: Piece, op: Compared) -> None:
+        """ "Over 2,000 euros": the one number of the rows that is in this money."""
+        owner = self.draft.head or self.last_ds
+        found = money_fields(self.index, owner, self.draft.units.get(number.number or 0, set())) if owner else []
+        if len(found) > 1:
+            names = one_of([key[1] for key in found])
+            raise self.stop("planner_ambiguous", number.words, f"`{number.words}` may be compared with {names}")
+        if not found:
+            raise self.stop("planner_number", number.words, f"what `{number.words}` is compared with is not said")
+        slot = Slot(number.words, Meaning(fields={found[0][0]: {found[0][1]: 1.0}}), number.at, tie=found[0][0])
+        self.draft.penalty += 0.05
+        literal = (number.number or 0, number.words)
+        self.add(Cond(op, slot, [literal], [None], words=f"{op} {number.words}", at=number.at))
+
+    def says_so(self, name: Piece) -> bool:
+        """ "Over 2,000 euros by telephone": a flag is said of the rows, and is not what the number is of."""
+        return self.as_dataset(name) is None and self.flag(Slot(name.words, name.meaning, name.at))
 
     def against(self, slot: Slot | None, op: Compared) -> None:
         agg = cast(Aggregate, self.take().kind.partition(":")[2])

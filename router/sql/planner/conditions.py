@@ -12,6 +12,7 @@ from router.sql.planner.draft import Cond, Slot, Sort
 from router.sql.planner.index import Meaning
 from router.sql.planner.nouns import Reader, alike, shares
 from router.sql.planner.segment import Piece
+from router.sql.planner.stock import SAYING_SOME, stock_field
 from router.sql.planner.words import VERBS
 
 
@@ -136,12 +137,37 @@ class Conditions(Reader):
             self.negated = False
             self.draft.penalty += 0.1
             return self.add(Cond("is_null", slot, words=f"no {slot.words}", at=piece.at))
+        if piece.words.lower() in SAYING_SOME and not self.negated and self.stocked(slot):
+            return self.add(Cond(">", slot, [(0, piece.words)], [None], words=f"some {slot.words}", at=piece.at))
         if piece.words.lower() in VERBS and piece.words.lower().endswith("ed") and not self.negated:
             self.draft.verbs += 1
             self.draft.penalty += 0.05
             self.draft.explained.append(Explained(piece.words, "relation"))
             return None
         raise self.stop("planner_no_condition", slot.words, f"`{slot.words}` is named without a condition")
+
+    def stocked(self, slot: Slot) -> bool:
+        """Whether a field is the stock of the rows that are asked for."""
+        owner = self.draft.head or self.last_ds
+        found = stock_field(self.index, owner) if owner else None
+        names = slot.meaning.fields.get(owner or "", {}) if slot.meaning is not None else {}
+        return found is not None and found[1] in names
+
+    def on_instock(self, piece: Piece, _: str) -> None:
+        """ "In stock": some is there, "out of stock": none."""
+        owner = self.draft.head or self.last_ds
+        found = stock_field(self.index, owner) if owner and self.selected() else None
+        if found is None:
+            raise self.stop("planner_unknown", piece.words, f"what `{piece.words}` is counted by is not known")
+        self.settle()
+        self.mode = "where"
+        slot = Slot(piece.words, Meaning(fields={found[0]: {found[1]: 1.0}}), piece.at, tie=found[0])
+        if self.negated:
+            raise self.stop("planner_negation", piece.words, f"what `not {piece.words}` leaves is not certain")
+        op: Op = "<=" if piece.kind == "soldout" else ">"
+        self.add(Cond(op, slot, [(0, piece.words)], [None], words=piece.words, at=piece.at))
+
+    on_soldout = on_instock
 
     def slot_of(self, piece: Piece) -> Slot:
         return Slot(piece.words, piece.meaning, piece.at, near=self.last_ds)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from router.catalog import Catalog, Dataset, DatasetField
 from router.sql.expressions import expand_metric, reads
@@ -59,6 +59,19 @@ class FieldInfo:
     year: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Fields that are shown as masks; of these, which may be looked for by their raw values, and whose masks only round, so that
+    the greatest of them is the greatest, rounded."""
+
+    shown: frozenset[FieldKey] = frozenset()
+    findable: frozenset[FieldKey] = frozenset()
+    rounded: frozenset[FieldKey] = frozenset()
+
+
+NO_MASKS = Masks()
+
+
 @dataclass(slots=True)
 class Meaning:
     """All that one phrase may name. Fields by dataset, each with its weight; `partial` fields count only near their dataset."""
@@ -91,6 +104,7 @@ class Index:
     events: dict[str, dict[FieldKey, None]] = field(default_factory=dict)
     valued: set[FieldKey] = field(default_factory=set)
     shapes: dict[str, dict[FieldKey, str]] = field(default_factory=dict)
+    masks: Masks = NO_MASKS
 
     def to_one(self, start: str) -> dict[str, tuple[int, int]]:
         """Datasets that a row of `start` has at most one row of: hops and number of ways (2 stands for more)."""
@@ -157,9 +171,14 @@ def _reach(graph: Graph, start: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def build_index(catalog: Catalog, values: Iterable[StoredValues] = ()) -> Index:
+def build_index(
+    catalog: Catalog,
+    values: Iterable[StoredValues] = (),
+    masks: Masks = NO_MASKS,
+) -> Index:
     """The index of a narrowed catalogue. `values` of fields that are not in it are left out."""
     index = Index(catalog, build_graph(catalog), {}, {}, {}, {}, {}, {}, {}, {one.name: one for one in catalog.datasets})
+    index.masks = masks
     for dataset in catalog.datasets:
         _add_dataset(index, dataset)
     _add_heads(index, catalog)
@@ -222,8 +241,9 @@ def _add_dataset(index: Index, dataset: Dataset) -> None:
     foreign = {a.lower() for step in index.graph[dataset.name] for a, _ in step.pairs}
     for one in dataset.fields:
         _add_field(index, dataset, one, prefixes, one.expression.strip('"').lower() in keys | foreign)
-    index.labels[dataset.name] = _labels(dataset, prefixes)
-    times = tuple(one.name for one in dataset.fields if index.info[dataset.name, one.name].time)
+    raw = tuple(one for one in dataset.fields if (dataset.name, one.name) not in index.masks.shown)
+    index.labels[dataset.name] = _labels(replace(dataset, fields=raw), prefixes)
+    times = tuple(one.name for one in raw if index.info[dataset.name, one.name].time)
     # A default that is hidden leaves none: another date in its place would answer another question.
     index.times[dataset.name] = (dataset.time,) if dataset.time else times if dataset.time is None else ()
 

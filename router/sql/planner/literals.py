@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from router.sql.planner.index import FieldKey, Index
+from router.sql.planner.index import FieldKey, Index, Meaning
 from router.sql.planner.tokens import Token
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ def named(pieces: list[Piece], index: Index) -> list[Piece]:
         end = at
         while end < len(pieces) and pieces[end].kind == "unknown" and pieces[end].words[:1].isupper():
             end += 1
-        key = _labelled(out, pieces[end : end + 2], index) if end > at else None
+        doer = _doer(out, index)
+        if doer is not None and (end > at or (pieces[at].kind == "value" and doer in (pieces[at].stored or {}))):
+            _say_who(out, doer)
+        key = (doer or _labelled(out, pieces[end : end + 2], index)) if end > at else None
         if key is None:
             out.extend(pieces[at : max(end, at + 1)])
         else:
@@ -54,6 +57,35 @@ def named(pieces: list[Piece], index: Index) -> list[Piece]:
             out.append(replace(pieces[at], kind="value", length=length, words=words, stored={key: words}))
         at = max(end, at + 1)
     return out
+
+
+def _doer(before: list[Piece], index: Index) -> FieldKey | None:
+    """ "Reported by": the one text field that says who, which is called reporter."""
+    said = [piece for piece in before if piece.kind != "fill"][-2:]
+    if len(said) < 2 or said[1].words.lower() != "by" or said[0].kind not in ("name", "verb"):
+        return None
+    done = said[0].words.lower()
+    if not done.endswith("ed") or not done.isalpha():
+        return None
+    found = [
+        (owner, name)
+        for who in dict.fromkeys((done[:-1] + "r", done[:-2] + "er", done[:-2] + "or"))
+        for owner, names in (index.phrases[who,].fields if (who,) in index.phrases else {}).items()
+        for name in names
+    ]
+    plain = len(found) == 1 and index.info[found[0]].datatype == "String" and not index.info[found[0]].key
+    return found[0] if plain else None
+
+
+def _say_who(before: list[Piece], doer: FieldKey) -> None:
+    """ "Reported by" as one name, of the field that says who."""
+    at = next(at for at in range(len(before) - 1, -1, -1) if before[at].words.lower() == "by") - 1
+    while before[at].kind == "fill":
+        at -= 1
+    said = before[at:]
+    meaning = Meaning(fields={doer[0]: {doer[1]: 1.0}})
+    words, length = " ".join(piece.words for piece in said), sum(piece.length for piece in said)
+    before[at:] = [replace(said[0], kind="name", words=words, length=length, meaning=meaning)]
 
 
 def _open_text(piece: Piece, index: Index) -> bool:
@@ -73,6 +105,8 @@ def _labelled(before: list[Piece], after: list[Piece], index: Index) -> FieldKey
         beside = before[-2]
     elif len(after) == 2 and after[0].words == "'s" and after[1].kind == "name":
         beside = after[1]
+    elif last is not None and last.kind == "when" and after and after[0].kind == "name":
+        beside = after[0]  # "when was Ada Lindqvist hired"
     if beside is None or beside.meaning is None:
         return None
     owners = list(beside.meaning.datasets or beside.meaning.fields)

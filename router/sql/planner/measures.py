@@ -11,9 +11,12 @@ from typing import cast
 
 from router.sql.form import Aggregate, Compared, Explained
 from router.sql.planner.comparisons import Comparisons
-from router.sql.planner.draft import Ask, Having, Sort
+from router.sql.planner.draft import Ask, Having, Slot, Sort
+from router.sql.planner.index import FieldKey, Meaning
 from router.sql.planner.nouns import FLIP, one_of
 from router.sql.planner.segment import Piece
+from router.sql.planner.stock import PIECES, SAYING_SOME, stock_of
+from router.sql.planner.tokens import lemma
 from router.sql.planner.units import in_percent
 
 
@@ -55,6 +58,11 @@ class Measures(Comparisons):
         self.described()
         if self.pieces_of(name):
             return self.summed(piece)
+        stock = stock_of(self.index, name.stored or ()) if name.kind == "value" and self.peek() is name else None
+        if stock is not None and not self.compares(1):
+            return self.pieces_in_stock(piece, stock)
+        if PIECES & {lemma(word) for word in piece.words.lower().split()}:
+            raise self.stop("planner_unused", piece.words, f"of what `{piece.words}` counts is not certain")
         if self.kind() != "name":
             raise self.stop("planner_unused", piece.words, f"`{piece.words}` counts nothing that is known")
         ask = self.counted(self.take(), distinct)
@@ -86,6 +94,33 @@ class Measures(Comparisons):
         slot.numeric = True
         self.draft.penalty += 0.05
         self.draft.asks.append(Ask("sum", slot=slot, words=f"{piece.words} {slot.words}"))
+        self.agg_done = True
+
+    def compares(self, ahead: int) -> bool:
+        """Whether something is said of the value that follows, other than that there is some of it."""
+        while self.kind(ahead) in ("is", "with") or (self.kind(ahead) == "verb" and self.said(ahead) == "left"):
+            ahead += 1
+        name = self.peek(ahead)
+        if name is not None and name.kind in ("name", "instock") and name.words.lower() in SAYING_SOME:
+            ahead += 1
+        return self.kind(ahead) not in ("", "in", "total", "each", "by")
+
+    def said(self, ahead: int) -> str:
+        piece = self.peek(ahead)
+        return piece.words.lower() if piece is not None else ""
+
+    def pieces_in_stock(self, piece: Piece, stock: FieldKey) -> None:
+        """ "How many heated hoses do we have left at depot 6": the stock of what the value names, added up."""
+        if self.mode != "select" or self.draft.asks:
+            raise self.stop("planner_unused", piece.words, f"what `{piece.words}` counts is not certain")
+        self.on_value(self.take(), "")
+        self.skip("is", "with", "verb")
+        if self.kind() in ("name", "instock"):
+            self.take()
+        self.mode = "select"
+        slot = Slot(piece.words, Meaning(fields={stock[0]: {stock[1]: 1.0}}), piece.at, tie=stock[0], numeric=True)
+        self.draft.penalty += 0.05
+        self.draft.asks.append(Ask("sum", slot=slot, words=f"{piece.words} {stock[1]}"))
         self.agg_done = True
 
     def counted(self, piece: Piece, distinct: bool) -> Ask:

@@ -247,6 +247,8 @@ class Reader(ABC):
         )
 
     def show(self, slot: Slot) -> None:
+        if self.kind() == "fill":  # "the people's age": whose age that is
+            raise self.stop("planner_two_names", slot.words, f"whose `{slot.words}` has what follows is not certain")
         if self.agg_done and self.pieces[self.at - 2].kind == "and" and self.draft.asks and not self.draft.shows:
             raise self.stop("planner_after_aggregate", slot.words, f"whether `{slot.words}` is aggregated, too, is not certain")
         before = self.pieces[self.began - 1].kind if self.began else ""
@@ -272,6 +274,11 @@ class Reader(ABC):
         metric = self.index.catalog.metric(metrics[0])
         expression = metric.expression.strip().lower() if metric is not None else ""
         return len(self.aggs) == len(metrics) == 1 and expression.startswith(f"{self.aggs[0]}(")
+
+    def headline(self) -> bool:
+        """ "Claims opened in 2026 by machine": rows and what they are parted by, and no verb that asks for either."""
+        draft = self.draft
+        return draft.head is not None and not draft.shows and not draft.sorts and self.pieces[0].kind in ("name", "value")
 
     @abstractmethod
     def step(self, piece: Piece) -> None:

@@ -141,7 +141,9 @@ class Ranks(Measures):
         return Sort(slot=slot, words=slot.words)
 
     def on_asc(self, piece: Piece, _: str) -> None:
-        kind = piece.kind
+        kind = piece.kind.partition(":")[0]
+        if piece.kind.endswith(":first"):
+            return self.measured_first(piece, kind == "desc")
         if kind in ("asc", "desc") and self.kind() in ("of", "by"):
             self.take()
             self.mode = "order"
@@ -157,6 +159,27 @@ class Ranks(Measures):
             raise self.stop("planner_order", piece.words, f"what is ordered `{piece.words}` is not said")
         self.draft.sorts.append(Sort(first_shown=True, descending=kind == "desc", words=piece.words))
         return None
+
+    def measured_first(self, piece: Piece, descending: bool) -> None:
+        """ "Claims per machine, highest first": by the one number that is asked for."""
+        draft = self.draft
+        if not draft.asks and draft.groups and draft.head is not None and self.headline():
+            draft.asks.append(Ask("count", dataset=draft.head, words=draft.head))
+            draft.penalty += 0.1
+        if draft.sorts or len(draft.asks) != 1 or not draft.groups:
+            raise self.stop("planner_order", piece.words, f"what is ordered `{piece.words}` is not said")
+        draft.sorts.append(Sort(ask=draft.asks[0], descending=descending, words=piece.words))
+
+    def on_newfirst(self, piece: Piece, _: str) -> None:
+        """ "The open claims, newest first": rows in the order of their time."""
+        draft = self.draft
+        if draft.sorts or draft.asks or draft.groups or draft.head is None:
+            raise self.stop("planner_order", piece.words, f"what is ordered `{piece.words}` is not said")
+        wanted = SUPERLATIVES["newest" if piece.kind == "newfirst" else "earliest"][:1]
+        slot = Slot(piece.words, None, piece.at, tie=draft.head, wanted=wanted)
+        draft.sorts.append(Sort(slot=slot, words=piece.words))
+
+    on_oldfirst = on_newfirst
 
     on_desc = on_asc
 

@@ -15,13 +15,17 @@ from datetime import date
 from router.sql.planner.dates import Period, read_period
 from router.sql.planner.index import FieldKey, Index, Meaning, quoted_words
 from router.sql.planner.literals import coded
-from router.sql.planner.tokens import Number, Token
+from router.sql.planner.stock import PIECES
+from router.sql.planner.tokens import Number, Token, lemma
 from router.sql.planner.words import COMPARATIVES, FILLER, GRAINS, LONGEST, PHRASES, SHARES, SUPERLATIVES, UNITS, VERBS
 
 NAME, PART, OPERATOR, VALUE, CODE, FILL, UNKNOWN, EACH_PIECE = 1.0, 0.93, 1.01, 0.9, 0.85, 0.62, -4.0, 0.04
 
 
 MOST_VALUE_TOKENS = 32
+_QUANTITIES = frozenset({"amount", "value", "quantity"})
+_WITHIN = frozenset("-&/+")
+"""Marks that may stand within a stored value: "pull-cord switch", "Smith & Sons"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ def _operators(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple
     for size in range(1, min(LONGEST, len(tokens) - at) + 1) if table else ():
         words = tuple(token.low for token in tokens[at : at + size])
         what = table.get(words) if table else None
-        if what is None or (size > 1 and _names_a_field(words, index)):
+        if what is None or (size > 1 and _names_a_field(words, index)) or (what == "instock" and words in index.phrases):
             continue
         if size == 1 and words[0] in _AT_START and at and tokens[at - 1].low not in (".", "?", "please", ";", ":", "then"):
             continue
@@ -183,8 +187,10 @@ def _operators(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple
 
 
 def _names_a_field(words: tuple[str, ...], index: Index) -> bool:
-    """ "Total amount of" adds up whatever follows, but not where there is an amount."""
-    return any(word in ("amount", "value", "quantity") and (word,) in index.phrases for word in words)
+    """ "Total amount of" adds up whatever follows, but not where there is an amount, and "units of" counts, but not where there are
+    units."""
+    counted = (lemma(word) for word in words)
+    return any((word in _QUANTITIES or word in PIECES) and (word,) in index.phrases for word in counted)
 
 
 def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[float, Piece]]:
@@ -209,14 +215,22 @@ def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[flo
 
 
 def _values(tokens: Sequence[Token], at: int, index: Index, today: date, most: int) -> Iterator[tuple[float, Piece]]:
-    longest = min(index.longest_value.get(tokens[at].low, 0), len(tokens) - at, most)
+    longest = index.longest_value.get(tokens[at].low, 0)
     words: tuple[str, ...] = ()
-    for size in range(1, longest + 1):
+    for size in range(1, min(2 * longest, len(tokens) - at, most) + 1):
         token = tokens[at + size - 1]
+        if len(words) == longest:
+            return
         if token.kind == "quoted":
             return
+        if token.kind == "mark" and token.low != "'s":
+            if token.low not in _WITHIN or size == 1:
+                return
+            continue
         words = (*words, token.low)
         stored = index.values.get(words)
+        if stored is None and size > 1:
+            stored = index.values.get((*words[:-1], token.lemma))  # "heated hoses"
         if stored is None:
             continue
         said = " ".join(one.text for one in tokens[at : at + size])

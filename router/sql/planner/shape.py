@@ -80,6 +80,8 @@ def _of_kinds(shape: Shape, show: tuple[Ref, ...]) -> bool:
     """ "List the machines", "which customers have open claims": kinds of rows are asked for, each once, where no rows are."""
     own = shape.index.labels[shape.base]
     infos = [shape.index.info[ref.dataset, ref.field] for ref in show]
+    if any((ref.dataset, ref.field) in shape.index.masks.shown for ref in show):
+        return False  # two that look alike behind a mask are two
     plain = all(one.dataset == shape.base and one.datatype == "String" and not one.key and one.name not in own for one in infos)
     return plain and not shape.draft.heads and not shape.draft.everything
 

@@ -42,13 +42,20 @@ _NAME_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`low` is the folded text, `lemma` the singular; `number` the value of figures and of number words."""
+    """`low` is the folded text, `lemma` the singular; `number` the value of figures and of number words.
+
+    `said`: how the question spells it, where it was put in other words."""
 
     text: str
     low: str
     lemma: str
     kind: Kind
     number: Number | None = None
+    said: str | None = None
+
+    @property
+    def spelled(self) -> str:
+        return self.text if self.said is None else self.said
 
 
 def tokenise(text: str) -> tuple[Token, ...]:

@@ -18,6 +18,8 @@ from router.sql.planner.words import PERCENT, UNIT_NAMES
 _MUST_BE_SAID = frozenset({"million", "percent"})
 """These change the number: the field itself must be said to be in them."""
 
+_MONEY = frozenset("dollar dollars usd $ eur euro euros".split())
+
 
 def units_said(pieces: Iterable[Piece]) -> dict[Number, set[str]]:
     """By number the units that stand beside it."""
@@ -35,9 +37,7 @@ def units_said(pieces: Iterable[Piece]) -> dict[Number, set[str]]:
 def refuse_unit(index: Index, key: FieldKey, number: object, units: dict[Number, set[str]], said: str) -> None:
     """Stops where the number was said in a unit that the field is not in."""
     if not isinstance(number, bool) and number in units:
-        one = index.declared[key[0]].field(key[1])
-        texts = (one.name, one.label or "", one.description, *one.synonyms) if one is not None else (key[1],)
-        _refuse(texts, key[1], units[number], said)  # type: ignore[index]
+        _refuse(_texts(index, key), key[1], units[number], said)  # type: ignore[index]
 
 
 def refuse_unit_of_metric(index: Index, name: str, number: object, units: dict[Number, set[str]], said: str) -> None:
@@ -46,10 +46,23 @@ def refuse_unit_of_metric(index: Index, name: str, number: object, units: dict[N
         _refuse((metric.name, metric.description, *metric.synonyms), name, units[number], said)  # type: ignore[index]
 
 
+def money_fields(index: Index, dataset: str, units: set[str]) -> list[FieldKey]:
+    """ "Claims above 3,000 euros": the numbers of these rows that the catalogue says to be in the money that was said."""
+    said = {name for unit in units if unit in _MONEY for name in UNIT_NAMES[unit]}
+    infos = [index.info[dataset, one.name] for one in index.declared[dataset].fields]
+    keys = [(dataset, info.name) for info in infos if info.numeric and not info.key]
+    return [key for key in keys if said & _units_of(_texts(index, key))]
+
+
 def in_percent(index: Index, name: str) -> bool:
     """Whether a metric is said to be in percent, and not a share of one."""
     metric = index.catalog.metric(name)
     return metric is not None and "percent" in _units_of((metric.name, metric.description, *metric.synonyms))
+
+
+def _texts(index: Index, key: FieldKey) -> tuple[str, ...]:
+    one = index.declared[key[0]].field(key[1])
+    return (one.name, one.label or "", one.description, *one.synonyms) if one is not None else (key[1],)
 
 
 def _refuse(texts: tuple[str, ...], name: str, units: set[str], said: str) -> None:

@@ -54,7 +54,9 @@ FILLER = frozenset(
 _PHRASES: dict[str, str] = {
     # asking
     "ask": """what is|what are|what was|what were|what's|show|show me|list|list out|list down|find|find out|give|give me|return
-        |tell me|display|select|get|get me|provide|fetch|compute|calculate|report|identify|name|state|i want to know|i want
+        |tell me|i need|we need|i need to know|i would like to know|i would like to see|i want to see|we want to know|let me know
+        |could you tell me|could you show me|can you show me|could you give me|can you give me|display|select|get|get me
+        |provide|fetch|compute|calculate|report|identify|name|state|i want to know|i want
         |can you tell me|please show|please list|could you|what|which|who|who is|who are|which are|which is|what does|what do
         |what did|search for|search|retrieve|determine|for which|in which|see""",
     "when": "when was|when were|when did",
@@ -63,7 +65,8 @@ _PHRASES: dict[str, str] = {
     # measures
     "count": """how many|number of|the number of|total number of|the total number of|count of|count the number of|count the|count
         |numbers of|the count of|counts of|the counts of|how many times|quantity of|the total count of|total count of
-        |how many total""",
+        |how many total|how many pieces of|how many units of|how many items of|number of pieces of|the number of pieces of
+        |number of units of|the number of units of""",
     "agg:avg": "average|avg|mean|averaged|the average of|average of|average value of|mean value of|averages",
     "agg:sum": "total|sum of|sum|combined|total amount of|overall total|the sum of|totals|summed|total value of|total of",
     "agg:max": "maximum|max|maximal|maximum value of|maximum of",
@@ -131,6 +134,8 @@ _PHRASES: dict[str, str] = {
         |is not specified|not specified|not recorded|is blank""",
     "notnull": "is not missing|is not null|are not null|not null|is known|not missing",
     "yes": "is true|true",
+    "instock": "in stock|on hand|in our stock",
+    "soldout": "out of stock|not in stock|not on hand|no longer in stock|sold out",
     # order
     "order": """ordered by|sorted by|order by|sort by|in order of|in the order of|ranked by|sorted according to|ordered according to
         |in alphabetical order of|in ascending order of|in increasing order of|sorted by the|ordered by the
@@ -153,6 +158,10 @@ _PHRASES: dict[str, str] = {
         |in reverse order|from biggest to smallest|from the most to the least|in descending lexicographical order
         |from most recent to oldest|from the largest to the smallest|from longest to shortest|from z to a
         |from the latest to the earliest""",
+    "asc:first": "lowest first|the lowest first|smallest first|the smallest first|fewest first|least first",
+    "desc:first": "highest first|the highest first|largest first|the largest first|biggest first|the biggest first|most first",
+    "newfirst": "newest first|the newest first|latest first|the latest first|most recent first|the most recent first",
+    "oldfirst": "oldest first|the oldest first|earliest first|the earliest first",
     "alpha": """in alphabetical order|alphabetically|in lexicographical order|in lexicographic order|in lexical order
         |ordered alphabetically|sorted alphabetically|sorted in alphabetical order|in alphabetic order
         |in the alphabetical order|ordered in alphabetical order""",
@@ -242,6 +251,13 @@ VERBS = _verbs()
 PARTICIPLES = VERBS - {verb + ending for verb in _VERBS for ending in ("", "s", "es")}
 """Verbs that only tie one thing to another. They bind nothing and are told in the explanation. What says a state ("cancelled",
 "failed", "approved") is not among them: it is a condition, and without a stored value for it a question is declined."""
+
+
+def past(verb: str) -> tuple[str, ...]:
+    """How a verb may be spelled of what was done: `join` -> `joined`, `close` -> `closed`, `pay` -> `paid`."""
+    regular = verb + "d" if verb.endswith("e") else verb[:-1] + "ied" if verb.endswith("y") else verb + "ed"
+    return (regular, *_FORMS.get(verb, ()))
+
 
 IDLE_VERBS = frozenset(
     """exist exists existed existing hold held holding take taken took happen happened occur occurs occurred list listed record recorded show

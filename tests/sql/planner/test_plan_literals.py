@@ -100,12 +100,13 @@ def test_a_name_is_not_looked_for_on_a_label_that_is_indexed_or_a_key(catalog, i
     indexed = build_index(catalog, (*VALUES, StoredValues("technicians", "name", ("Otto Sato",))))
     assert asked_back(indexed, "What is the home telephone of Ada Lindqvist?").unbound == ("Ada", "Lindqvist")
     asked_back(index, "What is the amount of Ada Lindqvist?")
-    asked_back(index, "Which claims were reported by Rosa Novak?")
+    asked_back(index, "Which claims were opened by Rosa Novak?")
 
 
 def test_a_share_is_of_a_metric_or_is_not_answered(index):
-    assert asked_back(index, "Which share of the claims is open in each region?").code == "planner_percent"
+    assert asked_back(index, "Which share of the claims is paid in each region?").code == "planner_percent"
     assert asked_back(index, "What percentage of claims is disputed?").code == "planner_percent"
+    assert isinstance(plan_question("Which share of the claims is open in each region?", index, TODAY), Form)
     assert isinstance(plan_question("What is the share of open claims per region?", index, TODAY), Form)
 
 
@@ -269,8 +270,16 @@ def test_how_many_of_a_part_adds_up_pieces_and_never_amounts(index):
     form = answered(index, "How many PN-70417 are on hand in total?")
     assert [(one.agg, str(one.of)) for one in form.measures] == [("sum", "parts.on_hand")]
     assert conditions(form) == [("parts.part", "=", "PN-70417")]
-    for text in ("How many PN-70417 are price?", "How many PN-70417 are there?", "How many PN-70417 are at depot 1?"):
+    at_depot = answered(index, "How many PN-70417 are at depot 1?")
+    assert [(one.agg, str(one.of)) for one in at_depot.measures] == [("sum", "parts.on_hand")]
+    for text in ("How many PN-70417 are price?", "How many PN-70417 were ordered?", "How many CLM-2026-0117 are there?"):
         asked_back(index, text)
+
+
+def test_who_did_it_is_the_field_that_is_called_so(index):
+    """ "Reported by" is of the reporter, which is a name of the claimant."""
+    form = answered(index, "Which claims were reported by Rosa Novak?")
+    assert conditions(form) == [("claims.claimant", "=", "Rosa Novak")]
 
 
 def test_what_somebody_does_is_the_field_that_says_who(index):

@@ -1,0 +1,71 @@
+"""Pieces in stock: added up, there, or gone; and only where the catalogue calls a number so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from router.sql.planner import build_index
+from router.sql.reading import read_form
+from tests.sql.planner.shop_world import CATALOG, VALUES, asks, field, read
+
+READ = [
+    ("How many walnut tables do we have in Graz?",
+     'I compute the sum of units in stock where name is "walnut table" (walnut tables) and city of shops is "Graz"'),
+    ("How many pieces of desk lamp are there?", 'I compute the sum of units in stock where name is "desk lamp"'),
+    ("How many units of desk lamp are in stock?", 'I compute the sum of units in stock where name is "desk lamp"'),
+    ("How many desk lamps are left?", 'I compute the sum of units in stock where name is "desk lamp" (desk lamps)'),
+    ("How many pieces of furniture do we have per shop?",
+     'I compute the sum of units in stock for each city of shops and each shop id where category is "furniture"'),
+    ("Number of pieces of furniture in Lyon",
+     'I compute the sum of units in stock where category is "furniture" and city of shops is "Lyon"'),
+    ("Which articles are out of stock?", "I list name, product id of products where units in stock is at most 0 (out of stock)"),
+    ("Which articles of category lighting are sold out?",
+     'I list name, product id of products where category is "lighting" and units in stock is at most 0 (sold out)'),
+    ("How many articles are in stock in Graz?",
+     'I count products where units in stock is more than 0 (in stock) and city of shops is "Graz"'),
+    ("How many articles are not in stock?", "I count products where units in stock is at most 0 (not in stock)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "meant"), READ, ids=[text for text, _ in READ])
+def test_read_as_meant(text, meant):
+    assert read_form(read(text), "") == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How many desk lamps were sold?",
+        "How many desk lamps were ordered in 2025?",
+        "How many desk lamps are late?",
+        "How many desk lamps have a price over 3?",
+        "How many desk lamps are not in stock?",
+        "How many units do we have?",
+        "How many pieces of stock do we have?",
+        "How many pieces of orders are there?",
+        "How many pieces of late are there?",
+        "Which orders are out of stock?",
+        "Which clerks are in stock?",
+        "How many articles were in stock in 2025?",
+        "Which articles were out of stock last month?",
+    ],
+)
+def test_near_misses_stay_asked_back(text):
+    asks(text)
+
+
+def test_without_one_number_that_is_called_a_stock_nothing_is_added_up():
+    products = CATALOG.datasets[0]
+    sold = tuple(
+        replace(one, name="units_sold", expression="units_sold") if one.name == "units_in_stock" else one
+        for one in products.fields
+    )
+    two = (*products.fields, field("quantity_on_hand", "Integer"))
+    for fields in (sold, two):
+        index = build_index(
+            replace(CATALOG, datasets=(replace(products, fields=fields), *CATALOG.datasets[1:]), metrics=()), VALUES
+        )
+        asks("How many pieces of desk lamp are there?", index)
+        asks("Which articles are out of stock?", index)
