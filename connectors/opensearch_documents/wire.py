@@ -1,0 +1,299 @@
+"""Requests to OpenSearch: one deadline over all tries, failures in our own words, bulk writes that give way when told to.
+
+INVARIANT: a search that lacks a shard or ran out of time is a failure, though OpenSearch says 200
+(tests/unit/test_opensearch_wire.py::test_trap_partial_hits_come_as_200).
+INVARIANT: no error and no log line of the client shows a host, a query, a label or a text (…::test_errors_show_nothing).
+INVARIANT: only what is safe to send again is sent again: reads, and writes of whole entries under ids of our own
+(…::test_what_is_tried_again).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opensearchpy import OpenSearch, exceptions
+
+from router.errors import SourceError
+
+POOL = 16
+DEAD_S = 5.0
+"""After so long a host that failed is tried again."""
+BATCH_BYTES = 4_000_000
+BATCH_ENTRIES = 1_000
+LEAST_ENTRIES = 20
+PATIENCE_S = 120.0
+"""How long writes that are told to wait are sent again."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+_BUSY_TRIES = 3
+_NDJSON = {"content-type": "application/x-ndjson"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where OpenSearch is and how it is spoken to. Every host is an URL; `https` is checked against `ca` or the system's CAs."""
+
+    hosts: tuple[str, ...]
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+
+
+class Deadline:
+    """Seconds that are left for all requests of one call."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def left_s(self) -> float:
+        """Raises when nothing is left, before anything is sent."""
+        left = self._end - time.monotonic()
+        if left <= 0.001:
+            raise _late()
+        return left
+
+
+class Wire:
+    """One client with a pool of connections a host; threads may share it."""
+
+    def __init__(self, place: Place) -> None:
+        _silence_client()
+        more: dict[str, Any] = {}
+        if place.username is not None:
+            more["http_auth"] = (place.username, place.password or "")
+        if any(host.startswith("https:") for host in place.hosts):
+            more |= {"verify_certs": True, "ca_certs": place.ca, "client_cert": place.client_cert, "client_key": place.client_key}
+        self._several = len(place.hosts) > 1
+        self._client = OpenSearch(
+            list(place.hosts),
+            pool_maxsize=POOL,
+            max_retries=max(1, len(place.hosts)),
+            retry_on_timeout=False,
+            dead_timeout=DEAD_S,
+            timeout_cutoff=0,
+            **more,
+        )
+        self._batch = BATCH_ENTRIES
+
+    def close(self) -> None:
+        self._client.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        deadline: Deadline,
+        body: str | Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+        absent_ok: bool = False,
+        lines: bool = False,
+    ) -> Any:
+        """One request. None for what is not there, where that is no fault. A host that says nothing costs half of what is left
+        and is asked once; one that is busy is asked again after a pause."""
+        tries, pause_s, slow = 0, _FIRST_PAUSE_S, False
+        while True:
+            left_s = deadline.left_s()
+            wait_s = left_s / 2 if self._several and not slow else left_s
+            try:
+                return self._client.transport.perform_request(
+                    method,
+                    path,
+                    params=dict(params or {}),
+                    body=body if isinstance(body, str) or body is None else json.dumps(body),
+                    timeout=wait_s,
+                    headers=_NDJSON if lines else None,
+                )
+            except exceptions.NotFoundError as error:
+                if absent_ok:
+                    return None
+                raise translate(error) from None
+            except exceptions.ConnectionTimeout as error:
+                if slow or not self._several:
+                    raise translate(error) from None
+                slow = True
+            except exceptions.TransportError as error:
+                tries += 1
+                if error.status_code != 429 or _kind(error) == "cluster_block_exception" or tries >= _BUSY_TRIES:
+                    raise translate(error) from None
+                time.sleep(min(pause_s, deadline.left_s()))
+                pause_s *= 2
+            except (exceptions.OpenSearchException, OSError, ValueError) as error:
+                raise translate(error) from None
+
+    def search_many(self, index: str, parts: Sequence[str], *, deadline: Deadline) -> list[dict[str, Any]] | None:
+        """Answers of several searches in one request, each as it came; None where the index is not there."""
+        wait_ms = max(1, int(deadline.left_s() * 1000))
+        head = f'{{"allow_partial_search_results":false,"cancel_after_time_interval":"{wait_ms}ms"}}\n'
+        body = "".join(f"{head}{part}\n" for part in parts)
+        found = self.send("POST", f"/{index}/_msearch", body=body, deadline=deadline, absent_ok=True, lines=True)
+        if found is None:
+            return None
+        answers: list[dict[str, Any]] = found["responses"]
+        if any(_reason(answer)[1] == "index_not_found_exception" for answer in answers):
+            return None
+        return answers
+
+    def write_many(self, index: str, entries: Iterator[str] | Sequence[str], *, missing_ok: bool = False) -> None:
+        """Bulk entries in their order, in batches that shrink when the cluster is busy. What it refuses to take now is sent again,
+        and nothing else; what it refuses for good raises."""
+        held: list[str] = []
+        size = 0
+        for entry in entries:
+            held.append(entry)
+            size += len(entry)
+            if size >= BATCH_BYTES or len(held) >= self._batch:
+                self._write_batch(index, held, missing_ok=missing_ok)
+                held, size = [], 0
+        if held:
+            self._write_batch(index, held, missing_ok=missing_ok)
+
+    def _write_batch(self, index: str, entries: list[str], *, missing_ok: bool) -> None:
+        end, pause_s = Deadline(PATIENCE_S), _FIRST_PAUSE_S
+        while entries:
+            try:
+                answer = self.send(
+                    "POST",
+                    f"/{index}/_bulk",
+                    body="".join(entries),
+                    params={"filter_path": "errors,items.*.status,items.*.error.type", "timeout": "30s"},
+                    deadline=Deadline(PATIENCE_S),
+                    lines=True,
+                )
+            except SourceError as error:
+                if error.code != "store_busy":
+                    raise
+                if len(entries) > LEAST_ENTRIES:  # also a breaker that finds the whole request too large
+                    middle = len(entries) // 2
+                    for part in (entries[:middle], entries[middle:]):
+                        self._write_batch(index, part, missing_ok=missing_ok)
+                    return
+                refused = entries
+            else:
+                refused = _refused(answer, entries, missing_ok=missing_ok)
+            if refused:
+                self._batch = max(LEAST_ENTRIES, self._batch // 2)
+                if end.is_over():
+                    raise failure(429, "")
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            elif self._batch < BATCH_ENTRIES:
+                self._batch = min(BATCH_ENTRIES, self._batch + LEAST_ENTRIES)
+            entries = refused
+
+
+def _refused(answer: Mapping[str, Any], entries: list[str], *, missing_ok: bool) -> list[str]:
+    """Entries that the cluster was too busy for. Raises on any other failure."""
+    if not answer.get("errors"):
+        return []
+    again: list[str] = []
+    for item, entry in zip(answer["items"], entries, strict=True):
+        [(operation, result)] = item.items()
+        status, kind = int(result["status"]), str(result.get("error", {}).get("type", ""))
+        if status < 300 or (status == 404 and (operation == "delete" or missing_ok)):
+            continue
+        if status == 429 and kind != "cluster_block_exception":
+            again.append(entry)
+        else:
+            raise failure(status, kind)
+    return again
+
+
+def check_answer(answer: Mapping[str, Any]) -> None:
+    """Raises unless the search saw every shard to its end."""
+    if "error" in answer:
+        raise failure(*_reason(answer))
+    if answer.get("timed_out"):
+        raise _late()
+    shards = answer.get("_shards", {})
+    if shards.get("failed", 1) or shards.get("successful") != shards.get("total"):
+        raise failure(503, "partial")
+
+
+def _reason(answer: Mapping[str, Any]) -> tuple[int, str]:
+    error = answer.get("error")
+    if not isinstance(error, Mapping):
+        return int(answer.get("status", 200)), ""
+    causes = [cause.get("reason", {}).get("type", "") for cause in error.get("failed_shards", ())]
+    kind = str(error.get("type", ""))
+    return int(answer.get("status", 500)), next(filter(None, causes), kind) if kind.startswith("search_phase") else kind
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def _late() -> SourceError:
+    return SourceError(
+        "deadline", "OpenSearch did not answer in time", "raise the deadline or narrow the question", retryable=True
+    )
+
+
+def _kind(error: exceptions.TransportError) -> str:
+    info: Any = error.info
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+        return str(info["error"]["root_cause"][0]["type"])
+    return str(error.error)
+
+
+def translate(error: Exception) -> SourceError:
+    """The client's exceptions as ours; nothing of their text gets out."""
+    match error:
+        case exceptions.ConnectionTimeout():
+            return _late()
+        case exceptions.SSLError():
+            return SourceError(
+                "store_untrusted", "the certificate of OpenSearch cannot be trusted", "check `ca` under `[stores.opensearch]`"
+            )
+        case exceptions.ConnectionError():
+            return failure(0, "")
+        case exceptions.TransportError():
+            return failure(int(error.status_code), _kind(error))
+        case exceptions.SerializationError():
+            return SourceError("store_corrupt", "OpenSearch answered something else than JSON", "check `hosts`")
+    return failure(0 if isinstance(error, OSError) else 500, "")
+
+
+def failure(status: int, kind: str) -> SourceError:
+    """By status and type of OpenSearch's error, never by its text."""
+    if kind == "cluster_block_exception":
+        return SourceError(
+            "store_read_only",
+            "OpenSearch takes no writes (its disk is full, or the index is blocked)",
+            "free space, lift the block",
+        )
+    if kind == "task_cancelled_exception":
+        return _late()
+    match status:
+        case 0:
+            return SourceError(
+                "store_unreachable", "OpenSearch cannot be reached", "check that it runs and `hosts`", retryable=True
+            )
+        case 401 | 403:
+            return SourceError("store_denied", "OpenSearch does not accept these credentials", "check `[stores.opensearch]`")
+        case 404:
+            return SourceError("store_missing", "nothing has been indexed here yet", "run `pointsman index`")
+        case 409:
+            return SourceError("store_busy", "another process writes to the document store", "try again", retryable=True)
+        case 429:
+            return SourceError("store_busy", "OpenSearch is too busy", "try again in a moment", retryable=True)
+        case 502 | 503 | 504:
+            return SourceError(
+                "store_unavailable", "OpenSearch lacks a part of the index", "wait until the cluster is whole", retryable=True
+            )
+    return SourceError("store_failed", f"OpenSearch refused a request ({status})", "run `pointsman index verify`")
+
+
+def _silence_client() -> None:
+    """The client would write addresses and whole queries to its log, and a failure to standard error. What failed is our error."""
+    for name in ("opensearch", "opensearchpy.trace"):
+        logging.getLogger(name).disabled = True
