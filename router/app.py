@@ -57,9 +57,11 @@ if TYPE_CHECKING:
     from connectors.local_models import MiniLM
     from connectors.manifest import SqlManifest
     from connectors.oidc import OidcVerifier
+    from connectors.opensearch_documents import OpenSearchDocuments
     from connectors.sqlite_documents import SqliteDocuments
     from connectors.table_snapshots import DuckSnapshots
     from connectors.trials import DuckTrial, SqliteTrial
+    from router.filters import EntityType
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
     from router.ingest.tables import TableFinding, TableReport
     from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
@@ -355,10 +357,8 @@ class Router:
         return _build_ledger(self.settings, self.state)
 
     @functools.cached_property
-    def store(self) -> SqliteDocuments:
-        from connectors.sqlite_documents import SqliteDocuments
-
-        return SqliteDocuments(self.settings.store_folder, lambda: self.policies.current().document_type)
+    def store(self) -> SqliteDocuments | OpenSearchDocuments:
+        return _build_store(self.settings, lambda: self.policies.current().document_type)
 
     @functools.cached_property
     def embedder(self) -> MiniLM:
@@ -677,6 +677,33 @@ def _build_claude(settings: Settings) -> Claude | None:
             "package_missing", "`[providers.claude]` needs the package `anthropic`", "install `pointsman[claude]`"
         ) from None
     return Claude(key=key, model=named.model, base_url=named.base_url, streaming=named.streaming, thinking=named.thinking)
+
+
+def _build_store(settings: Settings, document_type: Callable[[], EntityType]) -> SqliteDocuments | OpenSearchDocuments:
+    named = settings.stores.opensearch
+    if named is None:
+        from connectors.sqlite_documents import SqliteDocuments
+
+        return SqliteDocuments(settings.store_folder, document_type)
+    try:
+        from connectors.opensearch_documents import OpenSearchDocuments, Place
+    except ModuleNotFoundError:
+        raise UsageError(
+            "package_missing", "`[stores.opensearch]` needs the package `opensearch-py`", "install `pointsman[opensearch]`"
+        ) from None
+    password = os.environ.get(named.password_env, "") if named.password_env else None
+    if password == "":
+        raise UsageError("password_missing", f"`{named.password_env}` is not set", "set it to the password of OpenSearch")
+    files = {name: str(settings.at(path)) for name in ("ca", "client_cert", "client_key") if (path := getattr(named, name))}
+    return OpenSearchDocuments(
+        Place(named.hosts, username=named.username, password=password, **files),
+        document_type,
+        prefix=named.prefix,
+        exact_below=named.exact_below,
+        shards=named.shards,
+        replicas=named.replicas,
+        wait_s=named.wait_s,
+    )
 
 
 def _build_ledger(settings: Settings, state: Path) -> SqlLedger:

@@ -27,6 +27,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_HOST = r"^(https://[^\s/@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?)/?$"
+_VARIABLE = r"^[A-Z_][A-Z0-9_]{0,127}$"
+
+
 class RowLabels(_Strict):
     """Columns of a rows source that carry its labels, by attribute."""
 
@@ -100,8 +104,42 @@ class TableSettings(_Strict):
     )
 
 
+class OpenSearchSettings(_Strict):
+    """A cluster of OpenSearch 3.5 or later with k-NN. The password stands in the environment, never here."""
+
+    hosts: tuple[Annotated[str, Field(pattern=_HOST)], ...] = Field(
+        min_length=1, description="https address of each node that may be asked; http on this machine only"
+    )
+    username: str | None = Field(default=None, description="basic authentication")
+    password_env: str | None = Field(
+        default=None, pattern=_VARIABLE, description="name of the environment variable that holds the password"
+    )
+    ca: Path | None = Field(
+        default=None, description="certificates of the authorities that vouch for the nodes; default: the system's"
+    )
+    client_cert: Path | None = Field(default=None, description="certificate by which this side is known, where nodes ask for one")
+    client_key: Path | None = Field(default=None, description="its key")
+    prefix: str = Field(
+        default="pointsman",
+        pattern=r"^[a-z][a-z0-9_]{0,40}$",
+        description="what the names of indices begin with, one for each deployment",
+    )
+    shards: int = Field(default=1, ge=1, le=64, description="of each tenant's index; one up to some millions of chunks")
+    replicas: int = Field(default=1, ge=0, le=8, description="copies of each shard on other nodes")
+    exact_below: int = Field(
+        default=100_000,
+        ge=0,
+        description="where a caller is admitted to no more chunks than this, each is measured; above, the graph of nearest neighbours is used, "
+        "which chunks the caller may not see have shaped (adr/0026)",
+    )
+    wait_s: float = Field(default=30.0, gt=0, le=600, description="for one request outside a question: writes, lists, reviews")
+
+
 class StoreSettings(_Strict):
     path: Path | None = Field(default=None, description="folder of the document stores; default: `stores` in the state folder")
+    opensearch: OpenSearchSettings | None = Field(
+        default=None, description="documents in OpenSearch instead of files (extra `opensearch`)"
+    )
 
 
 class LedgerSettings(_Strict):
