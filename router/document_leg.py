@@ -20,7 +20,7 @@ from router.line import Asking
 from router.narrow import apply_narrowing, narrow, receipt_of
 from router.search.freshness import prefer_recent
 from router.search.narrowing import Narrowing
-from router.search.relevance import NEAREST, build_nearest, build_note
+from router.search.relevance import NEAREST, build_nearest, build_note, settled_by_rows
 from router.search.strategies import STRATEGIES, choose_strategy, parse_strategy
 from router.strategy import run_strategy
 
@@ -135,11 +135,19 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> None:
     if note := build_note(question.text, kept):
         found.notes += (note,)
     if not ordered.answers:
-        found.nearest = build_nearest(kept)
+        found.nearest = build_nearest([item.stored.chunk for item in kept])
         kept = []
     watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
     joined = watch.stage("expand", lambda: _expand(asking, candidates.steps, kept)) if _expands(asking) else alone(kept)
     found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(joined, 1))
+
+
+def withdraw_beside_rows(asking: Asking) -> None:
+    """Passages that were found beside tables whose answer is that there is nothing: they are near, and no evidence."""
+    found = asking.found
+    if found.passages and settled_by_rows(asking.question.text, found.route.scores, found.tables):
+        found.nearest = build_nearest(found.passages[:NEAREST])
+        found.passages = ()
 
 
 def _expands(asking: Asking) -> bool:

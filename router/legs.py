@@ -16,13 +16,12 @@ from functools import partial
 
 from router import route
 from router.consult import consult_follow_up, consult_route
-from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs
+from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs, withdraw_beside_rows
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError, UsageError
-from router.lexicon import identifiers
 from router.line import Asking
 from router.routing.follow_up import KindOf, leans, points_back, resolve
-from router.routing.gates import CLOSED, Gate, Probe, bare_identifiers, content_words, gate_text, is_keywords
+from router.routing.gates import CLOSED, Gate, Probe, content_words, gate_text, looked_up
 from router.routing.heads import score
 from router.routing.language import is_foreign
 from router.seeded import DESCRIBED, find_pointing, is_described, number_first, spell_out_for, tell_first
@@ -238,15 +237,8 @@ def _gate_prose(asking: Asking, candidates: Candidates | None) -> Gate:
     cosine, question = max((one.cosine for one in found.candidates), default=0.0), candidates.done.question
     if question is not None and question.sought is not None:
         cosine = OTHER_SCALE
-    text = asking.question.text
-    named = bare_identifiers(text, identifiers(text)) if bm25 > 0 else ()
-    exact = [f"`{name}` is looked for by name" for name in named]
     probe = Probe(bm25, found.possible, found.admitted, cosine)
-    if is_foreign(text):
-        exact.append("the question does not look English")
-    elif is_keywords(text, probe):
-        exact.append("these are words to look for")
-    return gate_text(probe, exact)
+    return gate_text(probe, looked_up(asking.question.text, probe))
 
 
 def _options(asking: Asking) -> tuple[str, ...]:
@@ -303,6 +295,8 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
     for stage, failed in (("documents", documents_failed), ("tables", rows_failed)):
         if failed is not None:
             asking.found.degraded.append(Degraded(stage, f"{failed.code}: {failed.message}"))
+    if pointing is None:
+        withdraw_beside_rows(asking)
     if asking.found.passages:
         asking.found.clarify = None  # what the tables could not read, the documents answer
 

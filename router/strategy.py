@@ -20,6 +20,7 @@ from router.domain import Candidate, Degraded, Embedded, Purpose, Ranked, Search
 from router.errors import SourceError
 from router.line import Asking
 from router.ports import Model
+from router.routing.gates import Probe, looked_up
 from router.routing.language import is_foreign
 from router.search import relevance
 from router.search.gated import gated
@@ -59,10 +60,11 @@ def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordere
         rerank=steps.rerank,
         trace=run.trace,
         whole_chunks=line.search.whole_chunks,
-        likelihood=partial(_likelihood, run) if judged else lambda _: None,
+        likelihood=partial(_likelihood, run, None) if judged else lambda _: None,
+        likelihood_of=partial(_likelihood, run) if judged else lambda _, __: None,
         first=lambda: run.first,
     )
-    strategy = gated(known.run, relevance.load_gate()) if judged else known.run
+    strategy = gated(known.run, _gate(asking)) if judged else known.run
     ordered = drive(strategy(asking.question.text, tools), partial(_search, run))
     if steps.strategy != "simple" or run.trace.searches > 1 or not ordered.answers:
         asking.watch.stages.append(Stage("strategy", 0, note=run.trace.words()))
@@ -207,18 +209,33 @@ def _vectors(run: _Run, chunk_ids: Sequence[str]) -> list[bytes]:
 # --- judging and asking -----------------------------------------------------------------------------------------------
 
 
-def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
-    """By the scores of the question's own search, which alone are comparable, and the text of what was ranked."""
-    question, first = run.done.question, run.done.found
-    text = run.asking.question.text
-    if question is None or not ranked or len(text.split()) > relevance.MOST_WORDS or is_foreign(text):
+def _gate(asking: Asking) -> relevance.Gate:
+    """Beside tables that the wording asks for, passages are shown only where they need no second search to be believed: there is
+    another answer, and it explains every word of the question."""
+    gate = relevance.load_gate()
+    beside = asking.found.route.name == "both" and relevance.asks_for_rows(asking.found.route.scores)
+    return replace(gate, empty=gate.again) if beside else gate
+
+
+def _likelihood(run: _Run, hits: Hits | None, ranked: Sequence[Ranked]) -> float | None:
+    """By the scores of one search of one question, which alone are comparable, and the text of what was ranked: `hits`, or where
+    there are none the question's own."""
+    question, first = (run.done.question, run.done.found) if hits is None else (hits.question, hits)
+    text = run.asking.question.text if hits is None else hits.query.text or ""
+    if (
+        question is None
+        or question.sought is not None
+        or not ranked
+        or len(text.split()) > relevance.MOST_WORDS
+        or is_foreign(text)
+    ):
         return None
     head = ranked[: relevance.JUDGED]
 
     def judge() -> float:
         maxsim = rank.similarities(question, [item.stored for item in head])
         found = relevance.Found(text, first.candidates, first.possible, head, maxsim)
-        return relevance.weigh(relevance.load_gate().likelihood(relevance.features(found)), _prior(run.asking))
+        return relevance.weigh(relevance.load_gate().likelihood(relevance.features(found)), _prior(run))
 
     try:
         return run.asking.watch.stage("relevance", judge)
@@ -227,14 +244,16 @@ def _likelihood(run: _Run, ranked: Sequence[Ranked]) -> float | None:
         return None
 
 
-def _prior(asking: Asking) -> float:
-    """How likely the wording made it that text is needed at all; 1 where nobody weighed it, or where tables are no way out."""
-    if asking.found.route.name != "both":
+def _prior(run: _Run) -> float:
+    """How likely the wording made it that text is needed at all; 1 where nobody weighed it, where it is only something to look up,
+    or where tables are no way out, because there are none for anybody."""
+    found, text = run.done.found, run.asking.question.text
+    if run.asking.policies.catalog is None:
         return 1.0
-    scores = asking.found.route.scores
-    text = scores.get("documents", 0.0) + scores.get("both", 0.0)
-    whole = text + scores.get("sql", 0.0)
-    return text / whole if whole > 0 else 1.0
+    bm25 = max((one.bm25 for one in found.candidates), default=0.0)
+    if looked_up(text, Probe(bm25, found.possible, found.admitted, 0.0)):
+        return 1.0
+    return relevance.prior_of_text(run.asking.found.route.scores)
 
 
 def _shown(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:

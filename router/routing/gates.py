@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from router.catalog import Catalog
+from router.lexicon import identifiers
 from router.routing.features import named_cues
+from router.routing.language import is_foreign
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -200,19 +202,28 @@ def is_keywords(question: str, probe: Probe) -> bool:
     )
 
 
-def bare_identifiers(question: str, identifiers: Sequence[str]) -> tuple[str, ...]:
+def looked_up(question: str, probe: Probe) -> tuple[str, ...]:
+    """Reasons in words for a search whatever the wording says: identifiers alone, another language, words to look for."""
+    named = bare_identifiers(question, identifiers(question)) if probe.bm25 > 0 else ()
+    reasons = tuple(f"`{name}` is looked for by name" for name in named)
+    if is_foreign(question):
+        return (*reasons, "the question does not look English")
+    return (*reasons, "these are words to look for") if is_keywords(question, probe) else reasons
+
+
+def bare_identifiers(question: str, named: Sequence[str]) -> tuple[str, ...]:
     """Identifiers where the question is little else: `ERR-5204`, `what is SB-2025-04`. Its wording then says nothing."""
-    parts = {part for name in identifiers for part in content_tokens(name)}
+    parts = {part for name in named for part in content_tokens(name)}
     others = [word for word in content_words(question) if word not in parts]
-    return tuple(identifiers) if identifiers and len(others) < 2 else ()
+    return tuple(named) if named and len(others) < 2 else ()
 
 
-def exact_hits(question: str, values: Collection[str], identifiers: Sequence[str]) -> tuple[str, ...]:
+def exact_hits(question: str, values: Collection[str], named: Sequence[str]) -> tuple[str, ...]:
     """Reasons for what of the question is a stored value that the caller may see: an identifier, or two words or more that stand
     there together. One plain word (`open`, `north`) is none: half of all questions about documents hold one.
 
-    `values` are in lower case; `identifiers` are those of `router.lexicon.identifiers`."""
+    `values` are in lower case; `named` are those of `router.lexicon.identifiers`."""
     words = _LETTERS.findall(question[:CHARS].lower())
     runs = (" ".join(words[at : at + size]) for size in range(LONGEST_VALUE, 1, -1) for at in range(len(words) - size + 1))
-    hits = dict.fromkeys(found for found in (*identifiers, *runs) if found in values)
+    hits = dict.fromkeys(found for found in (*named, *runs) if found in values)
     return tuple(f"`{found}` is a stored value" for found in list(hits)[:_MOST_REASONS])

@@ -85,7 +85,7 @@ class Tools:
     """What a strategy may do besides searching. `rank` loads, reranks and, of several parts, takes turns; `shown` are those of some
     passages whose text may leave the process; `vectors` are float32 in the order asked for; `whole_chunks` bounds a source that is
     handed over in full; `likelihood` is how likely it is that passages answer the question, None where that
-    cannot be said; `first` are the hits of the question as it was asked."""
+    cannot be said; `likelihood_of` is the same by another search's hits; `first` are the hits of the question as it was asked."""
 
     rank: Callable[[Sequence[Part]], tuple[Ranked, ...]]
     vectors: Callable[[Sequence[str]], list[bytes]]
@@ -96,6 +96,7 @@ class Tools:
     trace: Trace
     whole_chunks: int = 0
     likelihood: Callable[[Sequence[Ranked]], float | None] = lambda _: None
+    likelihood_of: Callable[[Hits, Sequence[Ranked]], float | None] = lambda _, __: None
     first: Callable[[], Hits | None] = lambda: None
 
 

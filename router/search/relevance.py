@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
 
-from router.domain import Candidate, Ranked
+from router.domain import Candidate, Chunk, Passage, Ranked, Table
 from router.lexicon import STOP_WORDS, identifiers
+from router.search.decomposed import clauses
+from router.search.naming import holds_code, read_passage, share_held
 
 Judgement = Literal["keep", "again", "empty"]
 
@@ -32,7 +34,7 @@ COVERING = 3
 NEAREST = 3
 _DEPTH = 10
 _WORD = re.compile(r"[^\W_]+")
-_JOINTS = re.compile(r"[-_./ ]")
+_ZERO = re.compile(r"-?0+(\.0+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,29 @@ def weigh(likely: float, prior: float) -> float:
     return odds / (1 + odds)
 
 
+def prior_of_text(scores: Mapping[str, float]) -> float:
+    """How likely the wording makes it that text is needed, where something is to be looked up at all; 1 where nobody weighed it."""
+    text = scores.get("documents", 0.0) + scores.get("contextual", 0.0) + scores.get("both", 0.0)
+    whole = text + scores.get("sql", 0.0)
+    return text / whole if whole > 0 else 1.0
+
+
+def asks_for_rows(scores: Mapping[str, float]) -> bool:
+    """Whether rows alone are likelier than not to be what is asked for."""
+    return prior_of_text(scores) < 0.5
+
+
+def settled_by_rows(text: str, scores: Mapping[str, float], tables: Sequence[Table]) -> bool:
+    """Whether tables have read one question, that asks for rows, and found that there is none: a table explains every word of what
+    it answers, and a passage is only near. A zero and an empty cell tell nothing."""
+    told = any(_tells(cell) for table in tables for row in table.rows for cell in row)
+    return bool(tables) and not told and asks_for_rows(scores) and len(clauses(text)) == 1
+
+
+def _tells(cell: object) -> bool:
+    return cell is not None and not (isinstance(cell, int | float | str) and bool(_ZERO.fullmatch(str(cell))))
+
+
 def features(found: Found) -> tuple[float, ...]:
     """In the order of FEATURES, each about 0 to 1."""
     best = sorted((candidate.cosine for candidate in found.candidates), reverse=True)
@@ -94,8 +119,6 @@ def features(found: Found) -> tuple[float, ...]:
     texts = [_evidence(item) for item in found.ranked[:JUDGED]]
     asked = _stems(found.text) - _STOP_STEMS
     covered, best_covered = _coverage(asked, [_stems(text) for text in texts])
-    named = identifiers(found.text)
-    missing = missing_identifiers(found.text, texts)
     rest = best[_DEPTH // 2 :]
     return (
         best[0] if best else 0.0,
@@ -105,7 +128,7 @@ def features(found: Found) -> tuple[float, ...]:
         best_covered,
         best[0] - sum(rest) / len(rest) if rest else 0.0,
         _agreement(found.candidates),
-        1 - len(missing) / len(named) if named else 1.0,
+        share_held(found.text, [read_passage(text) for text in texts]),
         1.0 if sum(item.stored.chunk.kind == "code" for item in found.ranked[:COVERING]) * 2 > COVERING else 0.0,
     )
 
@@ -145,17 +168,13 @@ def missing_identifiers(text: str, texts: Sequence[str]) -> list[str]:
 
 
 def names_nothing(text: str, ranked: Sequence[Ranked]) -> bool:
-    """Whether the question names things by codes (`CX-900`, `send_with_retry`) of which no passage holds a single one, however it is
-    joined: what is like them is no answer about them. Plain numbers are no names: a year need not stand in its answer."""
-    named = [_joined(word) for word in identifiers(text) if any(char.isalpha() for char in word)]
+    """Whether the question names things by codes (`CX-900`, `send_with_retry`) of which no passage holds a single one: what is like
+    them is no answer about them. Plain numbers are no names: a year need not stand in its answer."""
+    named = [word for word in identifiers(text) if any(char.isalpha() for char in word)]
     if not named:
         return False
-    held = [_joined(_evidence(item)) for item in ranked]
-    return not any(name in one for name in named for one in held)
-
-
-def _joined(text: str) -> str:
-    return _JOINTS.sub("", text.lower())
+    held = [read_passage(_evidence(item)) for item in ranked]
+    return not any(holds_code(one, name) for name in named for one in held)
 
 
 def build_note(text: str, ranked: Sequence[Ranked]) -> str:
@@ -167,9 +186,9 @@ def build_note(text: str, ranked: Sequence[Ranked]) -> str:
     return f"{listed} {'stands' if len(missing) == 1 else 'stand'} in none of the passages found"
 
 
-def build_nearest(ranked: Sequence[Ranked]) -> tuple[str, ...]:
+def build_nearest(near: Sequence[Chunk | Passage]) -> tuple[str, ...]:
     """Headings of the nearest passages, once each: what the caller may see beside the question, of passages judged in full."""
-    named = (" > ".join(dict.fromkeys((item.stored.chunk.title, *item.stored.chunk.heading_path))) for item in ranked)
+    named = (" > ".join(dict.fromkeys((one.title, *one.heading_path))) for one in near)
     return tuple(dict.fromkeys(name for name in named if name))[:NEAREST]
 
 

@@ -210,7 +210,7 @@ def test_notes_and_headings():
     assert build_note("what is ERR-4013", [item("ERR-4012 is oil")]) == "`err-4013` stands in none of the passages found"
     assert build_note("ERR-1111 or ERR-2222", [item("oil")]).startswith("`err-1111`, `err-2222` stand in none")
     named = [item("x", title="A", heading=("B", "C")), item("y", title="A", heading=("B", "C")), item("z", title="D")]
-    assert build_nearest(named) == ("A > B > C", "D")
+    assert build_nearest([one.stored.chunk for one in named]) == ("A > B > C", "D")
 
 
 def test_a_whole_source_is_not_judged():
