@@ -19,7 +19,7 @@ from typing import Any
 from router.app import Router, make_database, make_development_issuer
 from router.config import load_settings
 from router.domain import Answer, Passage
-from router.doors.cli.demo_tables import RowsAsked, ask_rows, print_rows_asked, rows_as_json
+from router.doors.cli.demo_tables import PATIENCE_S, RowsAsked, ask_rows, print_rows_asked, rows_as_json
 from router.doors.cli.index import print_tables, progress_bar
 from router.doors.cli.output import called_as, console, one_line, plain, print_json, say
 from router.errors import CHECK_FAILED, Refused, UsageError
@@ -141,7 +141,7 @@ def _ask(router: Router, entry: Mapping[str, Any], now: datetime) -> Asked:
     answer: Answer | None = None
     refused: Refused | None = None
     try:
-        answer = router.ask(entry["ask"], token=router.mint(entry["as"]), now=now)
+        answer = router.ask(entry["ask"], token=router.mint(entry["as"]), now=now, deadline_s=PATIENCE_S)
     except Refused as error:
         refused = error
     expected = tuple(entry.get("expect") or ())

@@ -20,6 +20,8 @@ from router.errors import Refused
 from router.plain import parse_yaml
 
 MOST_ROWS = 5
+PATIENCE_S = 60.0
+"""For each question: on a slow machine a demonstration waits, the first question for the workers to start, rather than fails."""
 _CENT = 0.0051
 """Promised numbers are written with two decimals."""
 
@@ -70,9 +72,9 @@ def _ask(router: Router, entry: Mapping[str, Any], now: datetime) -> RowsAsked:
     answer: Answer | SqlAnswer | Refused
     try:
         answer = (
-            router.ask_sql(entry["ask"], token=token, now=now)
+            router.ask_sql(entry["ask"], token=token, now=now, deadline_s=PATIENCE_S)
             if written
-            else router.ask(entry["ask"], token=token, route="sql", now=now)
+            else router.ask(entry["ask"], token=token, route="sql", now=now, deadline_s=PATIENCE_S)
         )
     except Refused as error:
         answer = error
