@@ -43,16 +43,18 @@ class _Running:
     asking: Asking
     ran: dict[str, Table] = field(default_factory=dict)
 
-    def run(self, text: str, *, compiled: bool = True) -> Table:
-        return self.asking.line.tables().run_governed(text, self.asking.grants.query, compiled=compiled, **self._options())
+    def run(self, text: str) -> Table:
+        return self.asking.line.tables().run_governed(text, self.asking.grants.query, compiled=True, **self._options())
 
     def judge(self, text: str, compiled: bool) -> Verdict:
         """The gate, and the engine, which alone knows of some mistakes; nothing but a code comes of either."""
+        told: list[Verdict] = []
+        options = {"compiled": compiled, "judged": told.append, **self._options()}
         try:
-            self.ran[text] = self.run(text, compiled=compiled)
+            self.ran[text] = self.asking.line.tables().run_governed(text, self.asking.grants.query, **options)
         except Refused as refused:
             return Verdict(refused.code, refused.message)
-        return self.asking.line.tables().check(text, self.asking.grants.query, compiled=compiled, **self._options())
+        return told[0]
 
     def _options(self) -> dict[str, Any]:
         asking = self.asking
