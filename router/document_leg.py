@@ -85,6 +85,7 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
         steps = apply_narrowing(steps, narrowing.asked, asking.policies.document_type)
         asking.found.degraded.append(Degraded("narrowing", f"nothing found where {', '.join(narrowing.notes)}: searched without"))
         done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, embedder=line.embedder, watch=watch)
+    asking.found.degraded.extend(execute.failed_legs(done.found))
     receipt = digest(steps.filter, key=line.key, tenant=tenant, source="*", text=steps.text)
     asking.found.filters += tuple(Receipt(leg, receipt) for leg in done.legs)
     if steps.narrowed is not None:

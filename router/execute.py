@@ -161,8 +161,14 @@ def run(
     )
     found = watch.stage("search", lambda: store.search(search))
     watch.note(count_in=found.admitted, count_out=len(found.candidates))
-    ran = tuple(leg for leg in steps.legs if leg == "lexical" or dense)
+    failed = {leg for leg, _ in found.failed}
+    ran = tuple(leg for leg in steps.legs if (leg == "lexical" or dense) and leg not in failed)
     return Executed(found, question if dense else None, ran)
+
+
+def failed_legs(found: Found) -> tuple[Degraded, ...]:
+    """What a store could not search to its end, for the answer and the record: its hits are not there, instead of some of them."""
+    return tuple(Degraded("search", f"{code}: the {leg} leg was left out") for leg, code in found.failed)
 
 
 def embed(

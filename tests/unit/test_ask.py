@@ -259,6 +259,22 @@ def test_embedder_fails(router, put):
     assert sealed["degraded"] == [{"stage": "embed", "reason": "MemoryError: only the lexical leg was searched"}]
 
 
+def test_a_leg_that_the_store_could_not_finish(router, put):
+    """What is left is searched under the same filter, and answer and record say which leg is missing and why."""
+
+    def search(search):
+        found = router.line.store.search(dataclasses.replace(search, vector=None))
+        return dataclasses.replace(found, failed=(("dense", "store_unavailable"),))
+
+    answer = put(store=Broken(router.line.store, search=search))
+    said = {"stage": "search", "reason": "store_unavailable: the dense leg was left out"}
+    assert [dataclasses.asdict(entry) for entry in answer.degraded] == [said]
+    assert set(ids(answer)) >= STAFF
+    assert [receipt.leg for receipt in answer.filters] == ["lexical"]
+    (_, _), (_, sealed) = records_of(router, answer.decision_id)
+    assert sealed["degraded"] == [said]
+
+
 def test_embedder_hangs(router, put):
     released = threading.Event()
     began = time.monotonic()
