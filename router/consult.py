@@ -77,9 +77,8 @@ def consult_follow_up(asking: Asking) -> str | None:
     hosted, question = asking.line.model(), asking.question
     if hosted is None:
         return None
-    sensitivity = asking.policies.question_class(asking.principal.tenant)
     prompt = build_follow_up_prompt(question.context, question.text)
-    reply = _ask(asking, hosted, _Call("follow_up_by_model", FOLLOW_UP_SYSTEM, prompt, FOLLOW_UP_SCHEMA, sensitivity))
+    reply = _ask(asking, hosted, _Call("follow_up_by_model", FOLLOW_UP_SYSTEM, prompt, FOLLOW_UP_SCHEMA, asking.text_class))
     if reply is None:
         return None
     text = parse_follow_up(reply)
@@ -125,7 +124,7 @@ def _fail(asking: Asking, code: str, message: str) -> None:
 
 def _sources(asking: Asking, hosted: HostedModel) -> tuple[list[Told], int]:
     """Granted sources whose least class may be sent beside the question, and the class of it all."""
-    policies, highest = asking.policies, asking.policies.question_class(asking.principal.tenant)
+    policies, highest = asking.policies, asking.text_class
     word = DISCLOSED_AS["route"]
     told = []
     for source in (policies.sources[grant.source] for grant in asking.grants.search):

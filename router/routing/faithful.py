@@ -32,6 +32,7 @@ _OPERATORS = _NEGATIONS | frozenset(
 )
 _SIGNS = frozenset("?.,")
 _TOKEN = re.compile(r"[^\W_]+(?:[-_./:,'&+#][^\W_]+)*")
+_WORD = re.compile(r"(?:[^\W\d_]+(?:[-'][^\W\d_]+)*)?")
 _ABOUT = re.compile(r"\b(?:what|how) about\b")
 
 
@@ -43,7 +44,7 @@ def accept_whole(earlier: Sequence[str], question: str, whole: str) -> str | Non
     given = "\n".join((*earlier, question))
     said, new, asked = _tokens(given), _tokens(text), _tokens(_ABOUT.sub(" ", _plain(question)))
     known = _roots(said)
-    if {char for char in text if not char.isalnum() and not char.isspace()} - _SIGNS - set(given):
+    if {char for char in text if not char.isalnum() and not char.isspace()} - _SIGNS - set(given) or _odd(text) - _odd(given):
         return None
     if any(not _stands(token, known) for token in new if token not in _GLUE):
         return None
@@ -55,12 +56,24 @@ def accept_whole(earlier: Sequence[str], question: str, whole: str) -> str | Non
 
 
 def _kept(earlier: Sequence[str], asked: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What the question before denies and counts, unless the follow-up denies or counts by itself."""
-    denies, counts = any(token in _NEGATIONS for token in asked), any(_is_exact(token) for token in asked)
-    for run, word in _bound(_tokens(earlier[-1])) if earlier else ():
-        denied = any(token in _NEGATIONS for token in run.split())
-        if (denied and not denies) or (_is_exact(word) and not counts and not denied):
-            yield run, word
+    """What the questions before deny and count, back to the last whole one, unless a later one denies or counts by itself."""
+    later = list(asked)
+    for one in reversed(earlier):
+        denies, counts = any(token in _NEGATIONS for token in later), any(_is_exact(token) for token in later)
+        tokens = _tokens(one)
+        for run, word in _bound(tokens):
+            denied = any(token in _NEGATIONS for token in run.split())
+            if (denied and not denies) or (_is_exact(word) and not counts and not denied):
+                yield run, word
+        if not leans(one):
+            return
+        later += tokens
+
+
+def _odd(text: str) -> set[str]:
+    """What stands between spaces and is more than a word: `-5`, `5%`, a word in quotes. Such things have one spelling."""
+    chunks = (chunk.strip("?.,!;:()") for chunk in _plain(text).split())
+    return {chunk for chunk in chunks if not _WORD.fullmatch(chunk)}
 
 
 def _bound(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:

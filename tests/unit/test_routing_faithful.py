@@ -23,6 +23,7 @@ FAITHFUL = [
     (OVER, "and in the south?", "Which claims over 5,000 euros in the south are not approved?"),
     (OVER, "and under 800?", "Which claims under 800 euros are not approved?"),
     ("Which claims aren't open?", "and in region west?", "Which claims in region west are not open?"),
+    ('Which "held" claims (over 500) are open?', "and in the south?", 'Which "held" claims in the south over 500 are open?'),
     ("Who signs a claim?", "and a big one?", "Who signs a big claim?"),
     ("Which policies hold for vans?", "and for a bus?", "Which policy holds for a bus?"),
 ]
@@ -66,6 +67,8 @@ UNFAITHFUL = {
     "nothing": (NORTH, "and closed ones?", "  "),
     "a sermon": (NORTH, "and closed ones?", "claims " * 61),
     "prose": (NORTH, "and closed ones?", "Sure! Here is the question: how many closed claims were filed in the north in 2024?"),
+    "a minus": ("Which CX-400 claims are above 5?", "and in the south?", "Which CX-400 claims in the south are above -5?"),
+    "other quotes": ('Which "held" claims are open?', "and in the south?", 'Which held "claims" in the south are open?'),
     "a percentage": ("Which claims are above 5?", "and in the south?", "Which claims in the south are above 5%?"),
 }
 
@@ -74,6 +77,20 @@ UNFAITHFUL = {
 def test_what_was_not_said_is_not_read(case):
     before, question, whole = UNFAITHFUL[case]
     assert accept_whole((before,), question, whole) is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "read"),
+    [
+        ("Which paid claims over 700 euros in the south are not approved?", True),
+        ("Which paid claims over 500 euros in the south are not approved?", False),
+        ("Which paid claims in the south are not approved?", False),
+        ("Which paid claims over 700 euros in the south are approved?", False),
+    ],
+)
+def test_a_chain_of_follow_ups_keeps_what_its_whole_question_denies(whole, read):
+    chain = ("How much is a gift?", "Which claims over 500 euros are not approved?", "and in the south?", "and over 700 euros?")
+    assert (accept_whole(chain, "and paid ones?", whole) == whole) is read
 
 
 WORDS = "how many open closed claims not over under 500 900 ERR-5204 north in the are is filed who approved without most café 5% '".split()
@@ -106,8 +123,9 @@ def test_negations_and_comparisons_stay_as_they_were(order, more):
     read = accept_whole((before,), f"and {more}", f"{' '.join(order)} {more}")
     if read is None:
         return
-    assert "over 500" in read
-    assert "not under 900" in read
+    bare = " ".join(word for word in read.split() if word not in GLUE)
+    assert "over 500" in bare
+    assert "not under 900" in bare
 
 
 def test_long_and_odd_texts_end():
