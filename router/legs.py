@@ -9,7 +9,7 @@ INVARIANT: gates see the caller's own catalogue and what the caller's filter adm
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from router.routing.follow_up import KindOf, leans, points_back, resolve
 from router.routing.gates import CLOSED, Gate, Probe, content_words, gate_text, looked_up
 from router.routing.heads import score
 from router.routing.language import is_foreign
-from router.seeded import DESCRIBED, find_pointing, is_described, number_first, spell_out_for, tell_first
+from router.seeded import DESCRIBED, Spelled, find_pointing, is_described, number_first, spell_out_for, tell_first
 
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 LEANS = "it leans on an earlier question"
@@ -283,13 +283,15 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
         if (rows_failed := _failure(partial(_await, asking, begun))) is None:
             asking.watch.stages += begun.rows.watch.stages
             begun.rows.watch.stages = []
-    spelled = None
+    spelled = Spelled(())
     if pointing is not None and rows_failed is None:
         spelled = spell_out_for(asking, pointing, begun.rows.found)
-    documents_failed = failure or _failure(partial(_rank, asking, candidates, spelled))
+    documents_failed = failure or _failure(partial(_rank, asking, candidates, spelled.tries))
     rows_failed = rows_failed or _failure(partial(_await, asking, begun))
     if rows_failed is None:
         asking.join(begun.rows)
+    if spelled.looked_up is not None:
+        asking.found.add(spelled.looked_up)
     if documents_failed is not None and (rows_failed is not None or not asking.found.tables):
         raise documents_failed
     for stage, failed in (("documents", documents_failed), ("tables", rows_failed)):
@@ -313,10 +315,13 @@ def _failure(run: Callable[[], None]) -> PointsmanError | None:
     return None
 
 
-def _rank(asking: Asking, candidates: Candidates | None, spelled: Asking | None) -> None:
-    """Of the first search, or of another one with a name in place of what points at it; the probe's receipts then give way."""
-    if spelled is not None:
+def _rank(asking: Asking, candidates: Candidates | None, spelled: Sequence[Asking]) -> None:
+    """Of the first search, or of others with a name in place of what points at it; the probe's receipts then give way."""
+    for one in spelled:
         _forget_search(asking)
-        rank_candidates(spelled, find_candidates(spelled, embed_question(spelled)))
-    elif candidates is not None:
+        asking.found.nearest = ()
+        rank_candidates(one, find_candidates(one, embed_question(one)))
+        if asking.found.passages:
+            return
+    if candidates is not None and not spelled:
         rank_candidates(asking, candidates)

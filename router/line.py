@@ -93,10 +93,10 @@ class Evidence:
         self.tables += other.tables
         self.clarify = self.clarify or other.clarify
         self.degraded += [entry for entry in other.degraded if entry not in self.degraded]
-        self.filters += other.filters
+        self.filters = tuple(dict.fromkeys((*self.filters, *other.filters)))
         self.policies |= other.policies
         self.dropped += other.dropped
-        self.reads += other.reads
+        self.reads = tuple(dict.fromkeys((*self.reads, *other.reads)))
         self.notes += other.notes
         self.nearest += other.nearest
         self.data_versions |= other.data_versions

@@ -25,9 +25,12 @@ from router.line import Asking, Evidence
 from router.routing.quantities import Supported, read_quantities
 from router.routing.steps import (
     Described,
+    asks_what_it_is_called,
     ends_in_place,
     fill,
+    is_identifier,
     named_in,
+    one_name,
     parse_described,
     pick_seeds,
     points,
@@ -200,39 +203,100 @@ def find_pointing(asking: Asking) -> Pointing | None:
     return Pointing(first, second, name)
 
 
-def spell_out_for(asking: Asking, pointing: Pointing, rows: Evidence) -> Asking | None:
-    """What the documents are asked in place of the question as it stands; None where that has to do."""
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """What documents are asked instead of the question as it stands, each only where the one before found nothing. `looked_up` is what
+    tables were asked to know it: part of the answer, behind what was asked."""
+
+    tries: tuple[Asking, ...]
+    looked_up: Evidence | None = None
+
+
+def spell_out_for(asking: Asking, pointing: Pointing, rows: Evidence) -> Spelled:
+    """Nothing to try where the question has to do as it stands."""
     return _by_words(asking, pointing, pointing.name) if pointing.name else _by_rows(asking, pointing, rows)
 
 
-def _by_words(asking: Asking, pointing: Pointing, name: str) -> Asking:
-    """The name that the question says itself: nobody waits for the tables."""
-    clause = spell_out(pointing.second, [name])
+def _by_words(asking: Asking, pointing: Pointing, name: str) -> Spelled:
+    """The name that the question says itself: nobody waits for the rows that it asks for."""
+    clause, at = spell_out(pointing.second, [name]), len(asking.watch.stages)
+    called = _called(asking, name)
+    if called is not None:
+        asking.watch.stages.insert(at, Stage(FIRST, 0, note=f"tables: `{called.asked}`"))
+        asking.found.notes += (_spoken(FIRST, f"tables: `{called.asked}` → {called.name}"),)
+        return _documents_second(asking, pointing, clause, called, 0)
     asking.found.notes += (f"documents: `{pointing.second}` read as `{clause}`",)
     text = asking.question.text.replace(pointing.second, clause)
-    return replace(asking, question=replace(asking.question, text=text))
+    return Spelled((replace(asking, question=replace(asking.question, text=text)),))
 
 
-def _by_rows(asking: Asking, pointing: Pointing, rows: Evidence) -> Asking | None:
-    """Documents are asked with the names that the caller's rows show; None where they show none, or too many to mean one thing."""
-    if not rows.tables:
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """What a thing is called, what the tables were asked to know it, and what they answered."""
+
+    name: str
+    asked: str
+    found: Evidence
+
+
+def _called(asking: Asking, name: str) -> _Called | None:
+    """What the caller's tables call the thing of an identifier: a value that reviewers opened to questions."""
+    from router.table_leg import granted_catalog, query_tables, reads_rows
+
+    if not is_identifier(name) or asking.policies.catalog is None or not asking.grants.query:
         return None
+    open_values = {
+        (facts.name.lower(), column.name.lower())
+        for facts in asking.policies.datasets.values()
+        for column in facts.columns
+        if column.values != "no"
+    }
+    try:
+        for text in asks_what_it_is_called(name, granted_catalog(asking), open_values):
+            step = replace(asking, question=replace(asking.question, text=text), found=Evidence(egress=asking.found.egress))
+            if not reads_rows(step):
+                continue
+            query_tables(step, None)
+            masked = any(column.masked for table in step.found.tables for column in table.columns)
+            called = one_name([row for table in step.found.tables for row in table.rows], masked=masked)
+            if called is not None:
+                return _Called(called, text, step.found)
+    except (Refused, SourceError):
+        return None  # an extra; where tables fail, their own leg says so
+    return None
+
+
+def _by_rows(asking: Asking, pointing: Pointing, rows: Evidence) -> Spelled:
+    """The names that the caller's rows show; nothing where they show none, or too many to mean one thing."""
+    if not rows.tables:
+        return Spelled(())
     table = rows.tables[0]
     columns = [(column.name, column.type, column.masked) for column in table.columns]
-    names = pick_seeds(pointing.first, columns, table.rows)
-    if names is None:
-        return None
+    picked = pick_seeds(pointing.first, columns, table.rows)
+    if picked is None:
+        return Spelled(())
+    column, names = picked
     if not names:
         _instead(asking, "no name", f"the rows of `{pointing.first}` give no name, or too many, to search documents with")
-        return None
+        return Spelled(())
     clause = spell_out(pointing.second, names)
-    second = f"documents: `{clause}`"
-    asking.found.notes += (
-        _spoken(FIRST, f"tables: `{pointing.first}` → {', '.join(names)}"),
-        _spoken(SECOND, second),
-    )
-    _tell(asking, SECOND, second)
-    return replace(asking, question=replace(asking.question, text=clause), seed_class=_class_of_cells(asking, table, rows.reads))
+    called = _called(asking, names[0]) if len(names) == 1 else None
+    said = (*names, called.name) if called is not None else names
+    asking.found.notes += (_spoken(FIRST, f"tables: `{pointing.first}` → {', '.join(said)}"),)
+    return _documents_second(asking, pointing, clause, called, _class_of_cells(asking, column, rows.reads))
+
+
+def _documents_second(asking: Asking, pointing: Pointing, clause: str, called: _Called | None, seed_class: int) -> Spelled:
+    """By its identifier and by what it is called, two searches that take turns: prose has the one or the other. Where no document
+    names the identifier, by what it is called alone."""
+    word = "" if called is None else spell_out(pointing.second, [called.name])
+    text = f"{clause}, and {word}?" if word else clause
+    said = f"documents: `{text}`"
+    asking.found.notes += (_spoken(SECOND, said),)
+    _tell(asking, SECOND, said)
+    texts = (text, word) if word else (text,)
+    tries = tuple(replace(asking, question=replace(asking.question, text=one), seed_class=seed_class) for one in texts)
+    return Spelled(tries, None if called is None else called.found)
 
 
 def tell_first(asking: Asking, pointing: Pointing) -> None:
@@ -240,10 +304,9 @@ def tell_first(asking: Asking, pointing: Pointing) -> None:
     _tell(asking, FIRST, f"tables: `{pointing.first}`")
 
 
-def _class_of_cells(asking: Asking, table: Table, reads: Sequence[str]) -> int:
+def _class_of_cells(asking: Asking, column: str, reads: Sequence[str]) -> int:
     """No column carries a class of its own. One whose stored values reviewers opened to questions (`values:`) is of the question's
     class; any other is of the highest."""
-    shown = {column.name.lower() for column in table.columns}
     facts = [asking.policies.datasets[name] for name in reads if name in asking.policies.datasets]
-    columns = [column for one in facts for column in one.columns if column.name.lower() in shown]
-    return 0 if columns and all(column.values != "no" for column in columns) else HIGHEST
+    named = [found for one in facts if (found := one.column(column)) is not None]
+    return 0 if named and all(one.values != "no" for one in named) else HIGHEST

@@ -2,7 +2,8 @@
 
 Read from sentences and cells of tables by rules. A piece of text answers only where it says a limit, holds exactly one quantity,
 and together with its headings holds every word of the description that names something. What holds most of them beside the
-number wins; where two that differ hold as many, or none does, nothing is read and nothing is guessed.
+number wins; where two that differ hold as many, all are told; where what holds most cannot be read, or nothing holds enough,
+nothing is read and nothing is guessed.
 
 INVARIANT: what is read is a `Quantity`: a plain decimal number and a unit of the few that stand here; whatever else a document
 says is never part of it (tests/unit/test_routing_steps.py::test_a_hostile_document_gives_a_number_or_nothing).
@@ -146,19 +147,22 @@ def read_quantities(description: str, about: str, wanted: frozenset[Kind], passa
     named = {word for word in map(stem, content_tokens(description)) if not is_generic(word)}
     required = named or {word for word in map(stem, content_tokens(about)) if not is_generic(word)}
     best: dict[Quantity, int] = {}
-    top = 0
+    top, unclear = 0, False
     for at, passage in enumerate(passages[:MOST_PASSAGES]):
         for piece in _pieces(passage):
             score = _support(piece, required, whole=bool(named))
             if not score or score < top:
                 continue
-            quantity = _quantity_of(piece, wanted)
-            if quantity is None:
-                continue
+            fitting = _fitting(piece, wanted)
+            if fitting == []:
+                continue  # it speaks of something else, a time where a sum is asked for
             if score > top:
-                best, top = {}, score
-            best.setdefault(quantity, at)
-    return tuple(Supported(quantity, at) for quantity, at in best.items())[:MOST_OPTIONS]
+                best, top, unclear = {}, score, False
+            if fitting is None:
+                unclear = True  # what says it best cannot be read: what says it less well is no answer
+            else:
+                best.setdefault(fitting[0], at)
+    return () if unclear else tuple(Supported(quantity, at) for quantity, at in best.items())[:MOST_OPTIONS]
 
 
 def _support(piece: _Piece, required: set[str], *, whole: bool) -> int:
@@ -175,14 +179,15 @@ def _support(piece: _Piece, required: set[str], *, whole: bool) -> int:
     return 2 * len(required & own) + len((required & near) - own)
 
 
-def _quantity_of(piece: _Piece, wanted: frozenset[Kind]) -> Quantity | None:
-    """The only quantity that is said, in the unit beside it or the one that its heading gives it."""
+def _fitting(piece: _Piece, wanted: frozenset[Kind]) -> list[Quantity] | None:
+    """The only quantity that is said, in the unit beside it or the one that its heading gives it; none where none is of a wanted
+    kind, None where there are several, or digits that are not read."""
     found = _quantities(piece.value)
     if found is None:
         return None
     typed = [_typed(one, piece) for one in found]
     fitting = [one for one in typed if not wanted or one.kind in wanted]
-    return fitting[0] if len(fitting) == 1 and 0 <= fitting[0].number <= LARGEST else None
+    return None if len(fitting) > 1 or any(one.number > LARGEST for one in fitting) else fitting
 
 
 def _typed(quantity: Quantity, piece: _Piece) -> Quantity:

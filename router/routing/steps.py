@@ -13,7 +13,7 @@ INVARIANT: a comparison that names its number, its field or an average is no des
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from router.catalog import Catalog, Dataset, DatasetField
@@ -23,6 +23,7 @@ from router.routing.quantities import DURATIONS, Kind, Quantity, is_generic, kin
 MOST_SEEDS = 3
 """Names that a search is given at most: more of them are a list, and no name."""
 LONGEST_SEED = 80
+MOST_LOOKED_UP = 2
 LONGEST_QUESTION = 600
 
 
@@ -93,8 +94,8 @@ _RULES = (
     r"(?:rules?|policy|policies|handbook|guidelines?|contract|agreement|law|regulations?|manual|terms|warranty|bulletin|standard)"
 )
 _SETS = r"(?:allows?|permits?|sets?|says?|require[sd]?|demands?|foresees?|grants?|states?|lays?\s+down|prescribes?|names?|gives?|calls?\s+for)"
-_HEAD = re.compile(rf"\b(?P<head>{'|'.join(_HEADS)})\b", re.IGNORECASE)
-_OF_IT = re.compile(rf"(?<!^)\b(?:that|which|who|of|for|in|by|at|on|to|set|given|an|a|we|they|you|i|{_MAY})\b", re.IGNORECASE)
+_HEAD = re.compile(rf"(?<!free of )\b(?P<head>{'|'.join(_HEADS)})\b", re.IGNORECASE)
+_OF_IT = re.compile(rf"(?<!^)\b(?:that|which|who|for|in|by|at|on|to|set|given|an|a|we|they|you|i|{_MAY})\b", re.IGNORECASE)
 _MODAL = re.compile(rf"\b(?:{_MAY})\b", re.IGNORECASE)
 _BY_RULES = re.compile(rf"\b{_RULES}\b.*\b{_SETS}\b|\b{_SETS}\s+(?:by|in)\s+.*\b{_RULES}\b", re.IGNORECASE)
 _DETERMINED = re.compile(r"^(?:the|our|their|its|what|whatever|a|an|any|my|this|that)\b|^\w+['\u2019]s\b", re.IGNORECASE)
@@ -238,6 +239,7 @@ _DUMMY = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[-_./][A-Za-z0-9]+)*")
+_CALLED = frozenset("name description title designation".split())
 _COUNTED = r"(?:how\s+many|any|many|more|few|enough)\s+"
 
 
@@ -266,27 +268,51 @@ def spell_out(clause: str, names: Sequence[str]) -> str:
     return pronoun.sub(lambda _: said, clause)
 
 
-def pick_seeds(first: str, columns: Sequence[tuple[str, str, bool]], rows: Sequence[Sequence[object]]) -> tuple[str, ...] | None:
-    """The names that rows give to what a question is about; `columns` are (name, type, masked). None where no column holds names,
-    nothing where there are too many of them, or none.
+def asks_what_it_is_called(name: str, catalog: Catalog, open_values: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """Questions to the tables for what the thing of this identifier is called, by fields that say so and whose values reviewers
+    opened to questions: prose writes "the sorter shoe" more often than its number."""
+    fields = [
+        one
+        for dataset in catalog.datasets
+        for one in dataset.fields
+        if (dataset.name.lower(), one.expression.strip('"').lower()) in open_values
+        and any(word in _CALLED for said in (one.name, *one.synonyms) for word in said.lower().replace("_", " ").split())
+    ]
+    return tuple(f"What is the {one.name.replace('_', ' ')} of {name}?" for one in fields[:MOST_LOOKED_UP])
+
+
+def one_name(first: Sequence[Sequence[object]], *, masked: bool) -> str | None:
+    """The only value of the only row, where it is words that a search can be made with."""
+    if masked or len(first) != 1 or len(first[0]) != 1 or not isinstance(first[0][0], str):
+        return None
+    (seed,) = _distinct([first[0][0]]) or ("",)
+    return seed if " " in seed or seed.isalpha() else None
+
+
+def pick_seeds(
+    first: str, columns: Sequence[tuple[str, str, bool]], rows: Sequence[Sequence[object]]
+) -> tuple[str, tuple[str, ...]] | None:
+    """A column, and the names in it that rows give to what a question is about; `columns` are (name, type, masked). None where no
+    column holds names, no names where there are too many of them.
 
     First a column of identifiers, then one of texts, then a number of the thing that the question asks for (`which depot`)."""
     cells = [[row[at] for row in rows] for at in range(len(columns))]
     open_ = [(name, kind, values) for (name, kind, masked), values in zip(columns, cells, strict=True) if not masked and values]
     # decimals and days are texts, too, once they have left the engine: the column's type tells
     texts = [(name, values) for name, kind, values in open_ if kind == "VARCHAR" and all(isinstance(one, str) for one in values)]
-    for held in ([one for one in texts if all(map(_is_name, one[1]))], texts):
+    for held in ([one for one in texts if all(map(is_identifier, one[1]))], texts):
         if held:
-            return _distinct([str(value) for value in held[0][1]])
+            return held[0][0], _distinct([str(value) for value in held[0][1]])
     for name, _, values in open_:
         word = name.replace("_", " ").removesuffix(" id").removesuffix(" no")
         asked = re.search(rf"\b(?:which|what)\s+{re.escape(word)}\b", first, re.IGNORECASE)
         if asked and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-            return _distinct([f"{word} {value}" for value in values])
+            return name, _distinct([f"{word} {value}" for value in values])
     return None
 
 
-def _is_name(value: object) -> bool:
+def is_identifier(value: object) -> bool:
+    """Letters and digits in one token: `PN-45510`."""
     text = str(value)
     return _NAME.fullmatch(text) is not None and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 

@@ -12,9 +12,11 @@ from router.domain import Passage, Span
 from router.routing.quantities import LARGEST, MOST_OPTIONS, Quantity, read_quantities
 from router.routing.steps import (
     MOST_SEEDS,
+    asks_what_it_is_called,
     ends_in_place,
     fill,
     named_in,
+    one_name,
     parse_described,
     pick_seeds,
     points,
@@ -88,6 +90,8 @@ FREE = passage(TABLE, "Approval limits for repairs and parts free of charge")
         ("How many open claims are older than the rules allow?", "How many open claims", "above", "the rules allow"),
         ("How many people have more days of leave than the handbook grants?", "How many people", "above", "the handbook grants"),
         ("How many claims above what a lead may approve are there in region West?", "How many claims in region West", "above", "what a lead may approve"),
+        ("How many claims do not exceed the technician's free of charge limit?", "How many claims", "at most", "the technician's free of charge limit"),
+        ("Which claims exceed the limit of a regional manager?", "Which claims", "above", "the limit of a regional manager"),
         ("In region West, how many claims are above the adjuster's limit?", "In region West, how many claims", "above", "the adjuster's limit"),
     ],
 )  # fmt: skip
@@ -258,6 +262,16 @@ def test_passages_that_disagree_are_not_decided():
     assert read(SENTENCE, first, first) == ["300 euro"]
 
 
+def test_what_says_it_best_and_cannot_be_read_leaves_no_second_best():
+    rates = passage(
+        "Hotel rates are limits.\n\n| what | euro |\n|---|---|\n| hotel, per night | up to 120, cities up to 160 |\n| unplanned night | 60 |\n"
+    )
+    assert read("How many trips cost more than what we may pay for a hotel per night?", rates) == []
+    assert read("How many trips cost more than what we may pay for an unplanned night?", rates) == ["60 euro"]
+    unsure = passage("An adjuster may approve up to 1.500 euro.", "Guide")
+    assert read(SENTENCE, passage("An adjuster may approve up to 400 euro.", "Guide"), unsure) == []
+
+
 def test_the_best_supported_wins():
     near = passage("An adjuster may approve up to 300 euro for storm damage.", "Guide")
     far = passage("For storm damage: a list.\n\nAn adjuster may approve up to 900 euro.", "Storm damage")
@@ -358,9 +372,36 @@ TEXT, NUMBER = ("part", "VARCHAR", False), ("on_hand", "BIGINT", False)
     ],
 )
 def test_names_that_rows_give(columns, rows, seeds):
-    assert (
-        pick_seeds(
-            "Which depot or part has most claims" if columns[0][0] != "depot" else "Which depot has most claims", columns, rows
-        )
-        == seeds
-    )
+    first = "Which depot has most claims" if columns[0][0] == "depot" else "Which part or customer has most claims"
+    picked = pick_seeds(first, columns, rows)
+    assert (picked and picked[1]) == seeds
+    if seeds:
+        assert picked[0] in [name for name, _, _ in columns]
+
+
+def test_what_a_thing_is_called_is_asked_of_opened_fields_that_say_so():
+    fields = (field("part", "", datatype="String"), field("description", "", "part name"), field("note", ""))
+    catalog = Catalog("desk", (Dataset("parts", "main.parts", fields, ("part",)),))
+    opened = {("parts", "description"), ("parts", "note")}
+    assert asks_what_it_is_called("PN-1", catalog, opened) == ("What is the description of PN-1?",)
+    assert asks_what_it_is_called("PN-1", catalog, {("parts", "note")}) == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "masked", "name"),
+    [
+        ([("sorter shoe",)], False, "sorter shoe"),
+        ([("bearing kit 25 mm",)], False, "bearing kit 25 mm"),
+        ([("coupling",)], False, "coupling"),
+        ([("PN-2",)], False, None),
+        ([("sorter shoe",)], True, None),
+        ([("sorter shoe",), ("diverter shoe",)], False, None),
+        ([("sorter shoe", 5)], False, None),
+        ([(5,)], False, None),
+        ([(None,)], False, None),
+        ([("x " * 100,)], False, None),
+        ([], False, None),
+    ],
+)
+def test_the_one_name_of_a_thing(rows, masked, name):
+    assert one_name(rows, masked=masked) == name
