@@ -14,7 +14,13 @@ from router.sql.form import Explained
 from router.sql.planner.draft import Cond, Draft, Relation
 from router.sql.planner.index import Index
 from router.sql.planner.ranks import Ranks
-from router.sql.planner.refusals import refuse_after_exception, refuse_precedence, refuse_shared_negation, refuse_words
+from router.sql.planner.refusals import (
+    refuse_after_exception,
+    refuse_other_times,
+    refuse_precedence,
+    refuse_shared_negation,
+    refuse_words,
+)
 from router.sql.planner.segment import Piece
 from router.sql.planner.units import units_said
 from router.sql.planner.words import AGES, AVERSE_VERBS, IDLE_VERBS, PARTICIPLES
@@ -37,6 +43,7 @@ def read_pieces(pieces: list[Piece], index: Index) -> Draft:
     reader = _Reader(kept, index)
     reader.draft.units = units_said(pieces)
     reader.run()
+    refuse_other_times(pieces, reader.draft)
     return reader.draft
 
 
@@ -369,9 +376,13 @@ class _Reader(Ranks):
         """ "Who runs the depot": somebody is asked for, and the depot is what is run."""
         before = self.pieces[: self.at - 1]
         asked = next((at for at, one in enumerate(before) if one.kind == "ask" and one.words.lower().startswith("who")), None)
-        if asked is not None and any(one.kind == "verb" for one in before[asked:]):
-            done = next(one.words for one in before[asked:] if one.kind == "verb")
-            raise self.stop("planner_who", done, f"who `{done}` the `{piece.words}` is not known here")
+        if asked is None:
+            return
+        said = [one for one in before[asked + 1 :] if one.kind == "verb"]
+        said += before[asked + 1 : asked + 2] if before[asked].words.lower() == "who" else []  # "who lost the order"
+        done = next((one for one in said if one.kind in ("verb", "value")), None)
+        if done is not None:
+            raise self.stop("planner_who", done.words, f"who `{done.words}` the `{piece.words}` is not known here")
 
     def own_field(self, piece: Piece) -> bool:
         """ "Technicians and their depot": shown by the field of the rows themselves that is called so."""

@@ -9,11 +9,16 @@ from typing import cast
 
 from router.sql.form import Explained, Op
 from router.sql.planner.draft import Cond, Slot, Sort
-from router.sql.planner.index import Meaning
+from router.sql.planner.index import FieldKey, Meaning
 from router.sql.planner.nouns import Reader, alike, shares
 from router.sql.planner.segment import Piece
 from router.sql.planner.stock import SAYING_SOME, stock_field
 from router.sql.planner.words import VERBS
+
+
+def _ends_in_be(piece: Piece) -> bool:
+    """ "That were": what follows is what rows became, as after "were" alone."""
+    return piece.words.lower().split()[-1] in ("is", "are", "was", "were")
 
 
 class Conditions(Reader):
@@ -137,8 +142,8 @@ class Conditions(Reader):
             self.negated = False
             self.draft.penalty += 0.1
             return self.add(Cond("is_null", slot, words=f"no {slot.words}", at=piece.at))
-        if piece.words.lower() in SAYING_SOME and not self.negated and self.stocked(slot):
-            return self.add(Cond(">", slot, [(0, piece.words)], [None], words=f"some {slot.words}", at=piece.at))
+        if piece.words.lower() in SAYING_SOME and self.stocked() is not None:
+            return self.on_instock(piece, "")
         if piece.words.lower() in VERBS and piece.words.lower().endswith("ed") and not self.negated:
             self.draft.verbs += 1
             self.draft.penalty += 0.05
@@ -146,24 +151,25 @@ class Conditions(Reader):
             return None
         raise self.stop("planner_no_condition", slot.words, f"`{slot.words}` is named without a condition")
 
-    def stocked(self, slot: Slot) -> bool:
-        """Whether a field is the stock of the rows that are asked for."""
-        owner = self.draft.head or self.last_ds
-        found = stock_field(self.index, owner) if owner else None
-        names = slot.meaning.fields.get(owner or "", {}) if slot.meaning is not None else {}
-        return found is not None and found[1] in names
+    def stocked(self) -> FieldKey | None:
+        """The stock of the rows that are asked for, or of what a value just named."""
+        last = self.draft.conds[-1] if self.draft.conds and self.pieces[self.at - 2].kind == "value" else None
+        named = {key[0] for stored in (last.stored if last is not None else ()) for key in stored or ()}
+        owners = named if len(named) == 1 else {owner for owner in (self.draft.head or self.last_ds,) if owner}
+        found = [stock for owner in owners if (stock := stock_field(self.index, owner)) is not None]
+        return found[0] if found and self.selected() else None
 
     def on_instock(self, piece: Piece, _: str) -> None:
         """ "In stock": some is there, "out of stock": none."""
-        owner = self.draft.head or self.last_ds
-        found = stock_field(self.index, owner) if owner and self.selected() else None
+        found = self.stocked()
         if found is None:
             raise self.stop("planner_unknown", piece.words, f"what `{piece.words}` is counted by is not known")
         self.settle()
-        self.mode = "where"
-        slot = Slot(piece.words, Meaning(fields={found[0]: {found[1]: 1.0}}), piece.at, tie=found[0])
         if self.negated:
             raise self.stop("planner_negation", piece.words, f"what `not {piece.words}` leaves is not certain")
+        self.mode = "where"
+        self.draft.stock = True
+        slot = Slot(piece.words, Meaning(fields={found[0]: {found[1]: 1.0}}), piece.at, tie=found[0])
         op: Op = "<=" if piece.kind == "soldout" else ">"
         self.add(Cond(op, slot, [(0, piece.words)], [None], words=piece.words, at=piece.at))
 
@@ -290,8 +296,9 @@ class Conditions(Reader):
 
     def state_before(self, value: Piece) -> bool:
         """ "Paid in 2025", "open today", but not "in the West in 2025": a value that says what became of a row, or what it was then."""
-        before = self.pieces[self.at - 3].kind if self.at > 2 else ""
-        return value.words.islower() and value.words.isalpha() and before not in ("in", "of", "with", "by")
+        before = self.pieces[self.at - 3] if self.at > 2 else None
+        attribute = before is not None and before.kind in ("in", "of", "with", "by") and not _ends_in_be(before)
+        return value.words.islower() and value.words.isalpha() and not attribute
 
     def on_period(self, piece: Piece, _: str) -> None:
         """A period: of the time field that is named before it, else of the one that the dataset means."""

@@ -131,7 +131,7 @@ def _edged(point: _Point, op: str, last: bool, said: str) -> Period:
 
 def _from_to(tokens: Sequence[Token], at: int, today: date, word: str) -> tuple[Period, int] | None:
     skip = at + 1 + int(_low(tokens, at + 1) in ("the", "year", "years"))
-    one = _point(tokens, skip, today)
+    one = _lent(tokens, skip, today) or _point(tokens, skip, today)
     if one is None:
         return None
     joint = skip + one.length
@@ -150,6 +150,35 @@ def _from_to(tokens: Sequence[Token], at: int, today: date, word: str) -> tuple[
         return None
     years = (one.year, other.year) if one.year is not None else None
     return Period(one.start, other.end, years, _said(tokens, at, end)), end - at
+
+
+def _lent(tokens: Sequence[Token], at: int, today: date) -> _Point | None:
+    """ "March" in "between March and May 2026", "7" in "from 7 to 13 December 2026", "Q1" in "from Q1 to Q3 2025": what the second one
+    says of year and month is meant of the first, too."""
+    quarter = _quarter(tokens, at, today)
+    size = 2 if quarter is not None and _low(tokens, at + 1) == "quarter" else 1
+    other = _point(tokens, at + size + 1, today)
+    if other is None or other.year is not None:
+        return None
+    count, number = other.end - other.start, tokens[at].number
+    named = any(_year(tokens, at + size + 1 + step) is not None for step in range(other.length))
+    if quarter is not None and quarter.length == size and timedelta(80) < count < timedelta(100) and named:
+        start = quarter.start.replace(year=other.start.year)
+        return _Point(start, _forward(start, 3, "month"), size)
+    month = MONTHS.get(_low(tokens, at))
+    if month is not None and timedelta(27) < count < timedelta(32) and named:
+        start = date(other.start.year, month, 1)
+        return _Point(start, _forward(start, 1, "month"), 1)
+    if (
+        count == timedelta(1)
+        and tokens[at].kind == "number"
+        and isinstance(number, int)
+        and 1 <= number <= other.start.day
+        and named
+    ):
+        start = other.start.replace(day=number)
+        return _Point(start, start + timedelta(1), 1)
+    return None
 
 
 def _more_years(tokens: Sequence[Token], at: int, end: int, year: int) -> tuple[Period, int]:

@@ -144,6 +144,7 @@ class Draft:
     penalty: float = 0.0
     explained: list[Explained] = field(default_factory=list)
     units: dict[Number, set[str]] = field(default_factory=dict)
+    stock: bool = False
 
 
 Mode = Literal["select", "where", "group", "order"]

@@ -64,15 +64,19 @@ def _doer(before: list[Piece], index: Index) -> FieldKey | None:
     said = [piece for piece in before if piece.kind != "fill"][-2:]
     if len(said) < 2 or said[1].words.lower() != "by" or said[0].kind not in ("name", "verb"):
         return None
-    done = said[0].words.lower()
-    if not done.endswith("ed") or not done.isalpha():
-        return None
-    found = [
-        (owner, name)
-        for who in dict.fromkeys((done[:-1] + "r", done[:-2] + "er", done[:-2] + "or"))
-        for owner, names in (index.phrases[who,].fields if (who,) in index.phrases else {}).items()
-        for name in names
-    ]
+    return doer(said[0].words.lower(), index)
+
+
+def doers(done: str) -> tuple[str, ...]:
+    """What somebody is called who did it: "reported" -> "reporter", "created" -> "creator"."""
+    spelled = (done[:-1] + "r", done[:-2] + "er", done[:-2] + "or")
+    return tuple(dict.fromkeys(spelled)) if done.isalpha() and done.endswith("ed") and len(done) > 4 else ()
+
+
+def doer(done: str, index: Index) -> FieldKey | None:
+    """The one field that is called so, if it is a text and no key."""
+    meanings = [index.phrases[who,] for who in doers(done) if (who,) in index.phrases]
+    found = [(owner, name) for meaning in meanings for owner, names in meaning.fields.items() for name in names]
     plain = len(found) == 1 and index.info[found[0]].datatype == "String" and not index.info[found[0]].key
     return found[0] if plain else None
 

@@ -120,6 +120,7 @@ class Measures(Comparisons):
         self.mode = "select"
         slot = Slot(piece.words, Meaning(fields={stock[0]: {stock[1]: 1.0}}), piece.at, tie=stock[0], numeric=True)
         self.draft.penalty += 0.05
+        self.draft.stock = True
         self.draft.asks.append(Ask("sum", slot=slot, words=f"{piece.words} {stock[1]}"))
         self.agg_done = True
 

@@ -247,8 +247,10 @@ class Reader(ABC):
         )
 
     def show(self, slot: Slot) -> None:
-        if self.kind() == "fill":  # "the people's age": whose age that is
+        ahead = self.peek(1)
+        if self.kind() == "fill" and (ahead is None or self.as_dataset(ahead) is None):  # "the people's average age": not theirs
             raise self.stop("planner_two_names", slot.words, f"whose `{slot.words}` has what follows is not certain")
+        self.refuse_nobody(slot)
         if self.agg_done and self.pieces[self.at - 2].kind == "and" and self.draft.asks and not self.draft.shows:
             raise self.stop("planner_after_aggregate", slot.words, f"whether `{slot.words}` is aggregated, too, is not certain")
         before = self.pieces[self.began - 1].kind if self.began else ""
@@ -258,6 +260,14 @@ class Reader(ABC):
             self.draft.labelled = True  # "the depots and their cities"
         self.draft.shows.append(slot)
         self.untied.append(slot)
+
+    def refuse_nobody(self, slot: Slot) -> None:
+        """ "Who reported the claim": somebody, and neither a day nor a number."""
+        asked = self.pieces[0].words.lower() if self.pieces[0].kind == "ask" else ""
+        meaning = slot.meaning if asked.startswith("who") and not (self.draft.shows or self.draft.head) else None
+        infos = [self.index.info[owner, name] for owner, names in (meaning.fields if meaning else {}).items() for name in names]
+        if infos and all(one.time or one.numeric or one.datatype == "Boolean" for one in infos):
+            raise self.stop("planner_who", slot.words, f"who `{slot.words}` is not known here")
 
     def flag(self, slot: Slot) -> bool:
         """A name of yes-or-no fields only, called by another name than their own: what is said to be so."""

@@ -281,6 +281,8 @@ def _period_key(shape: Shape, cond: Cond) -> FieldKey:
     """The time field of what is nearest before the period; two without a default are refused."""
     period = cond.period
     assert period is not None
+    if shape.draft.stock:
+        raise Stop("planner_no_time", (cond.words,), f"what is in stock is so now, and not `{cond.words}`")
     told = shape.chosen[cond.after].key[0] if cond.after is not None and cond.after in shape.chosen else None
     for owner in dict.fromkeys(name for name in (told, cond.near, shape.base) if name):
         times = shape.index.times.get(owner, ())

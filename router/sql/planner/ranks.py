@@ -56,7 +56,7 @@ class Ranks(Measures):
                 and self.kind(1) == "name"
                 and not self.condition_follows(2)
                 and self.as_dataset(cast(Piece, self.peek(1))) is None
-                and self.draft.asks
+                and (self.draft.asks or self.headline())
             ):
                 self.take()
             else:
@@ -164,11 +164,19 @@ class Ranks(Measures):
         """ "Claims per machine, highest first": by the one number that is asked for."""
         draft = self.draft
         if not draft.asks and draft.groups and draft.head is not None and self.headline():
+            if any(group.slot is not None and self.a_number(group.slot) for group in draft.groups):
+                raise self.stop(
+                    "planner_order", piece.words, f"whether rows or groups are ordered `{piece.words}` is not certain"
+                )
             draft.asks.append(Ask("count", dataset=draft.head, words=draft.head))
             draft.penalty += 0.1
         if draft.sorts or len(draft.asks) != 1 or not draft.groups:
             raise self.stop("planner_order", piece.words, f"what is ordered `{piece.words}` is not said")
         draft.sorts.append(Sort(ask=draft.asks[0], descending=descending, words=piece.words))
+
+    def a_number(self, slot: Slot) -> bool:
+        fields = slot.meaning.fields if slot.meaning is not None else {}
+        return any(self.index.info[owner, name].numeric for owner, names in fields.items() for name in names)
 
     def on_newfirst(self, piece: Piece, _: str) -> None:
         """ "The open claims, newest first": rows in the order of their time."""

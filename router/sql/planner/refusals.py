@@ -15,6 +15,7 @@ from router.sql.planner.words import MOODS
 _SAYS_WHICH = frozenset({"verb", "with", "not", "no", "except"})
 _PARTS = frozenset({"with", "is", "not", "no", "except", "verb", "in", "of"})
 """Between two conditions these begin a second one of its own."""
+_NOT_NOW = frozenset("was were had did used".split()) | MOODS - {"can"}
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}\.\d{3}")
 
 
@@ -72,6 +73,14 @@ def _refuse_moods(pieces: list[Piece]) -> None:
         )
         if one.kind in ("fill", "verb") and mood and is_state:
             raise Stop("planner_mood", (one.words,), f"whether `{one.words}` means what is so now is not certain")
+
+
+def refuse_other_times(pieces: list[Piece], draft: Draft) -> None:
+    """ "How many belts will we have", "were out of stock": what is in stock is so now."""
+    for piece in pieces if draft.stock else ():
+        said = set(piece.words.lower().split())
+        if piece.kind in ("fill", "is", "with", "verb", "no") and said & _NOT_NOW:
+            raise Stop("planner_mood", (piece.words,), f"whether `{piece.words}` means what is in stock now is not certain")
 
 
 def refuse_shared_negation(pieces: list[Piece], draft: Draft) -> None:

@@ -48,7 +48,7 @@ class Piece:
 _AT_START = frozenset(
     "name state list report select identify get see sort order rank record number numbers provide show display find search".split()
 )
-_DETERMINERS = frozenset("a an the their its his her".split())
+_DETERMINERS = frozenset("a an the their its his her our your".split())
 """Within a name these say nothing: "below their reorder level" is "below reorder level"."""
 _SINGLE = frozenset({"with", "is", "of", "in", "and", "or", "by", "his"})
 
@@ -215,8 +215,9 @@ def _names(tokens: Sequence[Token], at: int, index: Index) -> Iterator[tuple[flo
 
 
 def _values(tokens: Sequence[Token], at: int, index: Index, today: date, most: int) -> Iterator[tuple[float, Piece]]:
-    longest = index.longest_value.get(tokens[at].low, 0)
+    longest = max(index.longest_value.get(tokens[at].low, 0), index.longest_value.get(tokens[at].lemma, 0))
     words: tuple[str, ...] = ()
+    lemmas: tuple[str, ...] = ()
     for size in range(1, min(2 * longest, len(tokens) - at, most) + 1):
         token = tokens[at + size - 1]
         if len(words) == longest:
@@ -229,8 +230,9 @@ def _values(tokens: Sequence[Token], at: int, index: Index, today: date, most: i
             continue
         words = (*words, token.low)
         stored = index.values.get(words)
-        if stored is None and size > 1:
-            stored = index.values.get((*words[:-1], token.lemma))  # "heated hoses"
+        lemmas = (*lemmas, token.lemma)
+        if stored is None and size > 1:  # "heated hoses", "scraper blades 600"
+            stored = index.values.get((*words[:-1], token.lemma)) or index.values.get(lemmas)
         if stored is None:
             continue
         said = " ".join(one.text for one in tokens[at : at + size])

@@ -73,7 +73,7 @@ def _tokens(match: re.Match[str]) -> list[Token]:
     if group == "num":
         return [Token(text, text, text, "number", _number(text))]
     if group == "poss":
-        return [Token(text, "'s", "'s", "mark")]
+        return [Token("'s", "'s", "'s", "mark", said=text)]
     low = text.casefold()
     if group == "nt":
         return [_word(part, part.casefold()) for part in CONTRACTIONS.get(low.replace("’", "'"), (text,))]

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from router.sql.planner.index import Index
+from router.sql.planner.literals import doer, doers
 from router.sql.planner.tokens import Token, name_words
 from router.sql.planner.words import SHARES, past
 
@@ -55,7 +56,21 @@ _ONE_FIELD = re.compile(r"\s*SUM\s*\(\s*[\w.\"]+\s*\)\s*", re.IGNORECASE)
 def turned(tokens: Sequence[Token], index: Index) -> list[Tokens]:
     """Other ways to put the question, the nearest first; none of them is the question as it stands."""
     found: dict[Tokens, None] = {tuple(tokens): None}
-    for turn in (_polite, _sized, _costing, _taking, _worth, _happened, _adding, _shared, _averaged):
+    for turn in (
+        _polite,
+        _exists,
+        _sized,
+        _costing,
+        _lasting,
+        _taking,
+        _worth,
+        _placed,
+        _done_by,
+        _happened,
+        _adding,
+        _shared,
+        _averaged,
+    ):
         for one in list(found):
             for other in turn(one, index):
                 if len(found) <= MOST_TURNS:
@@ -178,6 +193,57 @@ def _taking(tokens: Tokens, index: Index) -> Iterator[Tokens]:
         yield (asked, _joint("is"), said, *field, _joint("of"), *tokens[whose:verb], *tokens[verb + 1 :])
 
 
+def _lasting(tokens: Tokens, index: Index) -> Iterator[Tokens]:
+    """ "How long does an approval take": the approval time, where there is such a metric; or its average, where that is said."""
+    begin = _at(tokens, 0, ("how long does", "how long do"))
+    verb = next((at for at in range(begin + 1, len(tokens)) if tokens[at].low in ("take", "last")), 0) if begin else 0
+    if not verb or not _goes_on(tokens, verb + 1):
+        return
+    whose = tuple(token for token in tokens[begin:verb] if token.low not in _ARTICLES)
+    called = {noun: index.phrases.get((*(token.lemma for token in whose), noun)) for noun in ("time", "duration")}
+    metrics = [noun for noun, meaning in called.items() if meaning is not None and meaning.metrics]
+    fields = [
+        noun for noun, meaning in called.items() if meaning is not None and meaning.fields and _average_at(tokens, verb + 1)
+    ]
+    for noun in (metrics or fields)[:1]:
+        asked, lasts = _said(tokens[:begin], "what"), _said(tokens[verb : verb + 1], noun)
+        yield (asked, _joint("is"), *tokens[begin:verb], lasts, *tokens[verb + 1 :])
+
+
+def _exists(tokens: Tokens, _: Index) -> Iterator[Tokens]:
+    """ "Are there any open claims in West", "do we have light curtains": how many there are says both."""
+    begin = _at(tokens, 0, ("is there", "are there", "do we have", "have we got", "do you have"))
+    after = begin + int(begin > 0 and _at(tokens, begin, ("any", "a", "an", "some")) > 0)
+    if (
+        begin
+        and after < len(tokens)
+        and tokens[after].low not in ("no", "not", "only", "more", "at", "one", "another", "other", "enough")
+    ):
+        yield (_said(tokens[:after], "how"), _joint("many"), *tokens[after:])
+
+
+def _placed(tokens: Tokens, index: Index) -> Iterator[Tokens]:
+    """ "Where is depot 3": the place of a depot, where depots have one."""
+    begin = _at(tokens, 0, ("where is", "where are"))
+    if not begin or any(_at(tokens, at, ("and", "or", "not", "no")) for at in range(len(tokens))):
+        return
+    at = begin + int(tokens[begin].low in _ARTICLES) if begin < len(tokens) else begin
+    meaning = index.phrases.get((tokens[at].lemma,)) if at < len(tokens) else None
+    owner = next(iter(meaning.datasets)) if meaning is not None and len(meaning.datasets) == 1 else ""
+    for noun in ("place", "location", "address", "city", "town"):
+        place = index.phrases.get((noun,))
+        if owner and place is not None and 1.0 in place.fields.get(owner, {}).values():
+            yield (_said(tokens[:1], "what"), tokens[1], _joint(noun), _joint("of"), *tokens[begin:])
+
+
+def _done_by(tokens: Tokens, index: Index) -> Iterator[Tokens]:
+    """ "Who reported claim 7": the reporter of it, where the catalogue has one."""
+    done = tokens[1].low if len(tokens) > 2 and tokens[0].low == "who" else ""
+    if doer(done, index) is not None and (tokens[2].low in _ARTICLES or _first_dataset(tokens[2:3], index)):
+        noun = next(who for who in doers(done) if (who,) in index.phrases)
+        yield (_said(tokens[:1], "what"), _joint("is"), _said(tokens[1:2], noun), _joint("of"), *tokens[2:])
+
+
 def _worth(tokens: Tokens, _: Index) -> Iterator[Tokens]:
     """ "What is the stock worth in each region": the value of it."""
     begin = _at(tokens, 0, ("what is", "what are", "how much is", "how much are"))
@@ -282,6 +348,7 @@ def _averaged(tokens: Tokens, index: Index) -> Iterator[Tokens]:
     if found is None:
         return
     at, size = found
+    size += int(at == 0 and len(tokens) > size and tokens[size].low == ",")
     rest = (*tokens[:at], *tokens[at + size :])
     begin = _at(rest, 0, _ASKING)
     while begin < len(rest) and (rest[begin].low in _ARTICLES or rest[begin].low in ("please", "is")):

@@ -45,7 +45,7 @@ ABBREVIATIONS: dict[str, tuple[str, ...]] = {
 
 FILLER = frozenset(
     """the a an please all any some there also then as so just currently now still overall given ever actually respectively that this these those
-    which what it its they them their theirs he she his her him we us our you your me my i can could would will shall should might must
+    which what it its they them their theirs he she his her him we us our you your me i can could would will shall should might must
     here such about among 's ? . : ; one ones do does did be been being get gets got to altogether     corresponding associated respective related if database
     list table """.split()
 )
@@ -379,7 +379,8 @@ GRAINS = {
 }
 EVENT_TAILS = frozenset("at on date time year datetime timestamp day".split())
 PLAIN_EVENTS = frozenset(
-    "happened occurred recorded made created entered logged dated took taken held placed issued received".split()
+    """happened occurred recorded made created entered logged dated took taken held placed issued received filed lodged registered
+    submitted""".split()
 )
 """Verbs that say no more of a row than that it came to be: any default time may be meant."""
 

@@ -43,7 +43,7 @@ ORDERS = Dataset(
         field("shop_id", "Integer"),
         field("amount", "Decimal", description="What the order comes to, in dollars"),
         field("placed_on", "Date", "placed", "created"),
-        field("days", "Integer", "days of delivery"),
+        field("days", "Integer", "days of delivery", "order time"),
         field("gift", "Boolean", "as a gift"),
     ),
     ("order_id",),
@@ -66,7 +66,9 @@ CLERKS = Dataset(
     label="name",
     time="started_on",
 )
-SHOPS = Dataset("shops", "main.shops", (field("shop_id", "Integer"), field("city"), field("owner")), ("shop_id",), label="city")
+SHOPS = Dataset(
+    "shops", "main.shops", (field("shop_id", "Integer", "shop"), field("city"), field("owner")), ("shop_id",), label="city"
+)
 METRICS = (
     Metric("late_rate", "100.0 * COUNT(CASE WHEN orders.status = 'late' THEN 1 END) / COUNT(orders.order_id)", synonyms=("share of late orders",)),
     Metric("stock_value", "SUM(products.units_in_stock * products.price)", synonyms=("value of stock", "value of the articles")),

@@ -25,6 +25,8 @@ READ = [
      'I list name, product id of products where category is "lighting" and units in stock is at most 0 (sold out)'),
     ("How many articles are in stock in Graz?",
      'I count products where units in stock is more than 0 (in stock) and city of shops is "Graz"'),
+    ("Which shops have desk lamps in stock?",
+     'I list city, shop id of shops where there is a row of products where name is "desk lamp" (desk lamps) and units in stock is more than 0 (in stock)'),
     ("How many articles are not in stock?", "I count products where units in stock is at most 0 (not in stock)"),
 ]  # fmt: skip
 
@@ -42,6 +44,12 @@ def test_read_as_meant(text, meant):
         "How many desk lamps are late?",
         "How many desk lamps have a price over 3?",
         "How many desk lamps are not in stock?",
+        "How many desk lamps will we have?",
+        "How many desk lamps should we have in Graz?",
+        "How many desk lamps did we have?",
+        "How many desk lamps were there in 2025?",
+        "How many desk lamps do we have in 2025?",
+        "How many desk lamps and walnut tables do we have?",
         "How many units do we have?",
         "How many pieces of stock do we have?",
         "How many pieces of orders are there?",
@@ -50,6 +58,9 @@ def test_read_as_meant(text, meant):
         "Which clerks are in stock?",
         "How many articles were in stock in 2025?",
         "Which articles were out of stock last month?",
+        "Which articles were out of stock?",
+        "Which articles are not out of stock?",
+        "Which articles are almost out of stock?",
     ],
 )
 def test_near_misses_stay_asked_back(text):

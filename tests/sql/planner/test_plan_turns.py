@@ -37,6 +37,7 @@ READ = {
     ],
     "on average": [
         ("What is the price of furniture on average?", 'I compute the average of price where category is "furniture"'),
+        ("On average, what is the price of furniture?", 'I compute the average of price where category is "furniture"'),
         ("Weight of articles on average by category", "I compute the average of weight for each category"),
         ("What is the amount of sent orders on average per courier?",
          'I compute the average of amount for each courier where status is "sent"'),
@@ -58,6 +59,35 @@ READ = {
         ("What percentage of orders are late per courier?", "I compute the late rate for each courier"),
         ("What proportion of the orders of Swift Wheels is late?", 'I compute the late rate where courier is "Swift Wheels"'),
     ],
+    "how long it takes": [
+        ("How long does an order take on average?", "I compute the average of days"),
+        ("How long do orders take on average, by courier?", "I compute the average of days for each courier"),
+        ("How long does an order take on average per shop?", "I compute the average of days for each city of shops and each shop id"),
+    ],
+    "whether there are any": [
+        ("Are there any late orders in Graz?", 'I list order id of orders where status is "late" and city of shops is "Graz"'),
+        ("Do we have desk lamps in Graz?",
+         'I compute the sum of units in stock where name is "desk lamp" (desk lamps) and city of shops is "Graz"'),
+        ("Is there a desk lamp in Lyon?", 'I compute the sum of units in stock where name is "desk lamp" and city of shops is "Lyon"'),
+    ],
+    "where it is": [
+        ("Where is shop 3?", "I list city of shops where shop id is 3"),
+        ("Where are the shops with owner 'Ann Lee'?", 'I list city of shops where owner is "Ann Lee"'),
+        ("Where is the shop 7?", "I list city of shops where shop id is 7"),
+    ],
+    "two groups": [
+        ("Orders by courier and status", "I count orders for each courier and each status"),
+        ("Late orders by courier and creator", 'I count orders for each courier and each creator where status is "late"'),
+        ("Articles by category and price", "I count products for each category and each price"),
+    ],
+    "periods that share a year": [
+        ("How many orders were placed between March and May 2025?",
+         "I count orders where placed on from 2025-03-01 and before 2025-06-01 (between March and May 2025)"),
+        ("Orders placed from 7 to 13 December 2025",
+         "I list order id of orders where placed on from 2025-12-07 and before 2025-12-14 (from 7 to 13 December 2025)"),
+        ("Orders placed from Q1 to Q3 2025",
+         "I list order id of orders where placed on from 2025-01-01 and before 2025-10-01 (from Q1 to Q3 2025)"),
+    ],
     "when it was done": [
         ("When did Ann Lee start?", 'I list started on of clerks where name is "Ann Lee"'),
         ("When did Ann Lee join?", 'I list started on of clerks where name is "Ann Lee"'),
@@ -76,6 +106,7 @@ READ = {
     "who did it": [
         ("Which orders were created by Ann Lee?", 'I list order id of orders where creator is "Ann Lee"'),
         ("How many orders created by Ann Lee are late?", 'I count orders where creator is "Ann Lee" and status is "late"'),
+        ("Who created the lost orders?", 'I list creator of orders where status is "lost"'),
         ("Number of orders created by Ann Lee per status", 'I count orders for each status where creator is "Ann Lee"'),
     ],
     "in which order": [
@@ -116,11 +147,17 @@ ASKED_BACK = """
     |Which share of the orders is not late?|Which share of the orders is late in Graz?|Which share of the sent orders is late?
     |Which share of the orders is late and sent?|Which share of the clerks is late?
     |When did Ann Lee leave?|When did the shop start?|When did order 7 arrive?|When did Ann Lee and Bob Ray start?
+    |How long does an order take?|How long does a clerk take on average?|How long does an order take to send on average?
+    |Do we have no late orders?|Are there only late orders?|Are there more than 5 orders?|Is there another desk lamp?
+    |Is there a chair?|Where is Ann Lee?|Where are the orders?|Where is the shop not?|Where is the desk lamp?
+    |Orders by courier and clerks|Orders placed between March and May|Orders placed from 20 to 13 December 2025
+    |Orders placed between 31 and 30 June 2025
     |How large are the shops?|How high are the clerks?|How many orders from Hi are late?|Thanks for the orders
     |Which orders were lost by Ann Lee?|Which orders were placed by Ann Lee?|Which orders were created by the creator?
     |Which orders were not created?|Clerks, highest first|Orders, highest first|Name and price of articles, lowest first
     |Orders over 300 euros|Clerks over 3000 dollars|Articles over 300 dollars and under 2 kg of weight per piece
-    |Who runs the shop in Graz?|Who sold the walnut table?|Who opens the shops?
+    |On average, how many orders are there per shop?|Orders by amount, highest first|number of my orders|my late orders
+    |Who placed the orders?|Who lost the order?|Who runs the shop in Graz?|Who sold the walnut table?|Who opens the shops?
 """
 MISSES = [text.strip() for text in ASKED_BACK.split("|")]
 
