@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from router import decision
 from router.ask import MAX_QUESTION_CHARS, ask
 from router.ask_sql import SqlAnswer, SqlLine, ask_sql
+from router.attempts import Attempts, Spent
 from router.catalog import Relation
-from router.config import Settings, find_settings, load_settings
+from router.config import OpenAICompatibleSettings, Settings, find_settings, load_settings
 from router.domain import (
     Answer,
     Grants,
     LabelChange,
     Link,
+    ModelCard,
     Named,
     Offer,
     Principal,
@@ -41,9 +43,10 @@ from router.domain import (
     TableGrant,
     Wanted,
 )
+from router.egress import Egress, IndexEmbedder, RemoteEmbedder, RemoteReranker, Sent, index_card
 from router.errors import PointsmanError, PolicyError, Refused, SourceError, UsageError
 from router.execute import Threads
-from router.identity import identify
+from router.identity import identify, indexing_service
 from router.line import Line
 from router.memo import Memo
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
@@ -52,11 +55,13 @@ from router.routing.heads import Heads, load_heads
 
 if TYPE_CHECKING:
     from connectors.claude import Claude
+    from connectors.cohere_models import Cohere
     from connectors.duckdb_tables import DuckTables, LiveRows, PhysicalCopies
     from connectors.ledger import SqlLedger
     from connectors.local_models import MiniLM
     from connectors.manifest import SqlManifest
     from connectors.oidc import OidcVerifier
+    from connectors.openai_compatible import OpenAICompatible
     from connectors.opensearch_documents import OpenSearchDocuments
     from connectors.sqlite_documents import SqliteDocuments
     from connectors.table_snapshots import DuckSnapshots
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
     from router.ingest.tables import TableFinding, TableReport
     from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
+    from router.ports import Embedder
 
 DEFAULT_K = 5
 MAX_K = 50
@@ -107,11 +113,11 @@ class Router:
         """Write what is still summed, then let go of threads and files. Idempotent."""
         built = self.__dict__
         self._append_quietly(self._refused.drain())
-        for name in ("tables", "threads", "claude", "store", "manifest", "ledger"):
+        for name in ("tables", "threads", "claude", "cohere", "store", "manifest", "ledger"):
             if (part := built.pop(name, None)) is not None:
                 part.close()
-        built.pop("line", None)
-        built.pop("sql_line", None)
+        for name in ("line", "sql_line", "remote_embedder", "remote_reranker"):
+            built.pop(name, None)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -303,6 +309,8 @@ class Router:
                 heads=lambda: self.heads,
                 point=POINTS["default"],
                 model=lambda: self.claude,
+                remote_embedder=lambda: self.remote_embedder,
+                remote_reranker=lambda: self.remote_reranker,
                 limits=SqlLimits(),
                 embed_share=settings.deadlines.embed_share,
                 rerank_share=settings.deadlines.rerank_share,
@@ -375,6 +383,56 @@ class Router:
     def claude(self) -> Claude | None:
         """The hosted model, where the configuration names it and its key is there. Only `router.egress` may call it."""
         return _build_claude(self.settings)
+
+    @functools.cached_property
+    def cohere(self) -> Cohere:
+        """The connection that its two models share. Only `router.egress` may call them."""
+        return _build_cohere(self.settings)
+
+    @functools.cached_property
+    def attempts(self) -> Mapping[str, Attempts]:
+        """By provider: how often it is called, when it is left alone, and what its calls came to."""
+        named = {"cohere": self.settings.providers.cohere, "openai_compatible": self.settings.providers.openai_compatible}
+        return {
+            name: Attempts(name, at_once=one.calls_at_once, call_s=one.call_s) for name, one in named.items() if one is not None
+        }
+
+    def spent(self) -> dict[str, Spent]:
+        """What calls of hosted embedders and rerankers came to since this router was opened, by provider."""
+        return {name: calls.spent() for name, calls in self.attempts.items()}
+
+    @functools.cached_property
+    def remote_embedder(self) -> RemoteEmbedder | None:
+        """Whose vectors the index holds, where that is not the local model."""
+        settings = self.settings
+        if settings.models.embedder == "cohere" and (cohere := settings.providers.cohere) and cohere.embed_model:
+            from connectors.cohere_models import CohereEmbedder
+
+            hosted = CohereEmbedder(
+                self.cohere, model=cohere.embed_model, dimensions=cohere.dimensions, ask_dimensions=cohere.ask_dimensions
+            )
+            return RemoteEmbedder(hosted, self.attempts["cohere"], cohere.embed_price)
+        if settings.models.embedder == "openai_compatible" and (named := settings.providers.openai_compatible):
+            return RemoteEmbedder(_build_openai_compatible(named), self.attempts["openai_compatible"], named.embed_price)
+        return None
+
+    @functools.cached_property
+    def remote_reranker(self) -> RemoteReranker | None:
+        cohere = self.settings.providers.cohere
+        if self.settings.search.rerank_by != "cohere" or cohere is None or not cohere.rerank_model:
+            return None
+        with self._lock:
+            connection = self.cohere
+        from connectors.cohere_models import CohereReranker
+
+        return RemoteReranker(
+            CohereReranker(connection, model=cohere.rerank_model), self.attempts["cohere"], 1000 * cohere.rerank_price
+        )
+
+    @property
+    def index_card(self) -> ModelCard:
+        """Of the model whose vectors the index holds."""
+        return index_card(self.embedder.card, self.remote_embedder)
 
     @functools.cached_property
     def manifest(self) -> SqlManifest:
@@ -507,12 +565,32 @@ class Router:
 
         return Workshop(
             store=self.store,
-            embedder=self.embedder,
+            embedder=self._index_embedder(),
             manifest=self.manifest,
             entity=self.policies.current().document_type,
             record=self._record_labels,
-            principal=INDEXER,
+            principal=indexing_service("", self.policies.current().types).name,
             now_us=_clock_us,
+        )
+
+    def _index_embedder(self) -> Embedder:
+        """The local model; or a hosted one beside it, judged for the indexing Service of each document's tenant, with each call on
+        record before its first byte."""
+        remote = self.remote_embedder
+        if remote is None:
+            return self.embedder
+        policies = self.policies.current()
+
+        @functools.cache
+        def egress(tenant: str) -> Egress:
+            record = functools.partial(self._record_index_egress, tenant)
+            return Egress(indexing_service(tenant, policies.types), policies.may_disclose, self.key, record)
+
+        return IndexEmbedder(self.embedder, remote, egress, self.threads.within)
+
+    def _record_index_egress(self, tenant: str, sent: Sent, run_id: str) -> None:
+        self.ledger.append(
+            [decision.index_egress(tenant=tenant, at_us=_clock_us(), by=INDEXER, run_id=run_id, sent=sent.as_json())]
         )
 
     def jobs(self, names: Sequence[str] = ()) -> list[SourceJob]:
@@ -703,6 +781,33 @@ def _build_store(settings: Settings, document_type: Callable[[], EntityType]) ->
         shards=named.shards,
         replicas=named.replicas,
         wait_s=named.wait_s,
+    )
+
+
+def _build_cohere(settings: Settings) -> Cohere:
+    """Without the key each call fails before anything is opened, and says so."""
+    named = settings.providers.cohere
+    assert named is not None
+    try:
+        from connectors.cohere_models import Cohere
+    except ModuleNotFoundError:
+        raise UsageError(
+            "package_missing", "`[providers.cohere]` needs the package `cohere`", "install `pointsman[cohere]`"
+        ) from None
+    return Cohere(key=os.environ.get(named.key_env, "").strip(), base_url=named.base_url)
+
+
+def _build_openai_compatible(named: OpenAICompatibleSettings) -> OpenAICompatible:
+    from connectors.openai_compatible import OpenAICompatible
+
+    return OpenAICompatible(
+        base_url=named.base_url,
+        model=named.model,
+        dimensions=named.dimensions,
+        key=os.environ.get(named.key_env, "").strip() if named.key_env else None,
+        ask_dimensions=named.ask_dimensions,
+        question_prefix=named.question_prefix,
+        passage_prefix=named.passage_prefix,
     )
 
 

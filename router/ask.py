@@ -108,7 +108,7 @@ def _less(count: int | None, dropped: int) -> int | None:
 
 
 def _seal(line: Line, policies: PolicySet, opened: Record, watch: Watch, found: Evidence) -> None:
-    versions: dict[str, Any] = {"embedder": line.embedder.card.id}
+    versions: dict[str, Any] = {**line.models()}
     sealed = decision.answered(
         asked=opened,
         at_us=line.clock_us(),

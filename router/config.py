@@ -169,7 +169,10 @@ class SearchSettings(_Strict):
     )
     dense_weight: float = Field(default=0.5, ge=0, le=1, description="share of the dense leg under `weighted`")
     legs: Literal["both", "dense", "lexical"] = Field(default="both", description="what is searched: vectors, BM25 or both")
-    rerank_by: Literal["local", "none"] = Field(default="local", description="`none` leaves the fused order")
+    rerank_by: Literal["local", "none", "cohere"] = Field(
+        default="local",
+        description="`none` leaves the fused order; a provider reorders what may be sent to it, the rest is ranked on this machine",
+    )
     strategy: Literal[
         "auto",
         "simple",
@@ -214,17 +217,22 @@ class DeadlineSettings(_Strict):
     rerank_share: float = Field(default=0.2, gt=0, le=1, description="what must be left for the rerank to be tried")
 
 
+_ENV = r"^[A-Z_][A-Z0-9_]{0,127}$"
+_MODEL = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
+_ADDRESS = r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$"
+
+
 class ClaudeSettings(_Strict):
     """Anthropic's Claude. The key stands in the environment, never here."""
 
     key_env: str = Field(
-        pattern=r"^[A-Z_][A-Z0-9_]{0,127}$",
+        pattern=_ENV,
         description="name of the environment variable that holds the key; while it is empty the provider is not there",
     )
-    model: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$", description="the model's name at the provider")
+    model: str = Field(pattern=_MODEL, description="the model's name at the provider")
     base_url: str = Field(
         default="https://api.anthropic.com",
-        pattern=r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$",
+        pattern=_ADDRESS,
         description="https address of the provider or of a gateway; http on this machine only",
     )
     streaming: bool = Field(default=False, description="receive the answer as a stream of events")
@@ -234,15 +242,83 @@ class ClaudeSettings(_Strict):
     )
 
 
+class _Calls(_Strict):
+    """How a provider is called."""
+
+    calls_at_once: int = Field(default=4, ge=1, le=64, description="the most calls that run at the same time")
+    call_s: float = Field(
+        default=20.0, gt=0, le=600, description="for one call; within a question its stage's share of the deadline is the bound"
+    )
+
+
+class CohereSettings(_Calls):
+    """Cohere's models. The key stands in the environment, never here."""
+
+    key_env: str = Field(
+        pattern=_ENV, description="name of the environment variable that holds the key; while it is empty nothing is sent"
+    )
+    base_url: str = Field(
+        default="https://api.cohere.com",
+        pattern=_ADDRESS,
+        description="https address of the provider or of a gateway; http on this machine only",
+    )
+    embed_model: str | None = Field(default=None, pattern=_MODEL, description='the model of `[models] embedder = "cohere"`')
+    dimensions: int = Field(default=1024, ge=2, le=4096, description="how many numbers its vectors have")
+    ask_dimensions: bool = Field(
+        default=True, description="ask for vectors of that many numbers; `false` for models that know one length only"
+    )
+    rerank_model: str | None = Field(default=None, pattern=_MODEL, description='the model of `[search] rerank_by = "cohere"`')
+    embed_price: float = Field(
+        default=0.0, ge=0, le=1e6, description="price of a million tokens, for the record; in whatever currency"
+    )
+    rerank_price: float = Field(default=0.0, ge=0, le=1e6, description="price of a thousand searches, for the record")
+
+
+class OpenAICompatibleSettings(_Calls):
+    """An embedder behind an OpenAI-compatible endpoint, one's own for example. The key stands in the environment, never here."""
+
+    base_url: str = Field(
+        pattern=_ADDRESS, description="https address before `/embeddings`, mostly ending in `/v1`; http on this machine only"
+    )
+    key_env: str | None = Field(
+        default=None,
+        pattern=_ENV,
+        description="name of the environment variable that holds the key, where the endpoint wants one",
+    )
+    model: str = Field(pattern=_MODEL, description="the model's name at the endpoint")
+    dimensions: int = Field(ge=2, le=4096, description="how many numbers its vectors have")
+    ask_dimensions: bool = Field(default=False, description="ask for vectors of that many numbers, where the endpoint knows how")
+    question_prefix: str = Field(
+        default="", max_length=500, description="stands in front of each question, as some models want it"
+    )
+    passage_prefix: str = Field(default="", max_length=500, description="stands in front of each passage")
+    embed_price: float = Field(
+        default=0.0, ge=0, le=1e6, description="price of a million tokens, for the record; in whatever currency"
+    )
+
+
 class ProviderSettings(_Strict):
     """Who may be sent text, where a `disclose` permit of the policies covers it."""
 
     claude: ClaudeSettings | None = Field(
         default=None, description="Claude drafts a query where no tool and no reading fits; in the policies it is called `claude`"
     )
+    cohere: CohereSettings | None = Field(
+        default=None,
+        description="Cohere embeds and reranks, where `[models]` and `[search]` say so; in the policies it is called `cohere`",
+    )
+    openai_compatible: OpenAICompatibleSettings | None = Field(
+        default=None,
+        description="an endpoint that embeds, where `[models]` says so; in the policies it is called `openai_compatible`",
+    )
 
 
 class ModelSettings(_Strict):
+    embedder: Literal["local", "cohere", "openai_compatible"] = Field(
+        default="local",
+        description="whose vectors an index holds; with a provider's, what the policies do not let it have is found by its words. "
+        "Run `index --full` after a change",
+    )
     threads: int = Field(default=1, ge=1, le=64, description="threads of the local embedder")
 
 
@@ -364,6 +440,20 @@ def _with_its_model(settings: Settings) -> Settings:
             "strategy_without_model", f"the strategy `{settings.search.strategy}` asks a model, and none is configured",
             "name one in `[providers]`",
         )  # fmt: skip
+    cohere, embedder = settings.providers.cohere, settings.models.embedder
+    needs = [
+        ("[models] embedder", "cohere", "embed_model", embedder == "cohere" and not (cohere and cohere.embed_model)),
+        ("[models] embedder", "openai_compatible", "model",
+         embedder == "openai_compatible" and settings.providers.openai_compatible is None),
+        ("[search] rerank_by", "cohere", "rerank_model",
+         settings.search.rerank_by == "cohere" and not (cohere and cohere.rerank_model)),
+    ]  # fmt: skip
+    for setting, provider, key, missing in needs:
+        if missing:
+            raise UsageError(
+                "provider_missing", f"`{setting}` names `{provider}`, which is not configured for it",
+                f"give `{key}` in `[providers.{provider}]`",
+            )  # fmt: skip
     return settings
 
 

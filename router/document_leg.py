@@ -18,6 +18,7 @@ from router.expand import Joined, alone, cut, fold, join, reach, spread, without
 from router.filters import digest
 from router.line import Asking
 from router.narrow import apply_narrowing, narrow, receipt_of
+from router.remote import seek
 from router.search.freshness import prefer_recent
 from router.search.narrowing import Narrowing
 from router.search.relevance import NEAREST, build_nearest, build_note, settled_by_rows
@@ -56,7 +57,7 @@ def embed_question(asking: Asking) -> Embedded | None:
         share=line.embed_share,
     )
     asking.found.degraded.extend(degraded)
-    return embedded
+    return None if embedded is None else seek(asking, embedded, asking.question.text)
 
 
 def search_legs(search: SearchSettings) -> tuple[Leg, ...]:
@@ -80,11 +81,11 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
     )
     tenant, text = asking.principal.tenant, asking.question.text
     steps, narrowing = _narrow(asking, replace(steps, strategy=_strategy(asking)))
-    done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, embedder=line.embedder, watch=watch)
+    done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, model_id=line.card.id, watch=watch)
     if not done.found.candidates and narrowing.notes:
         steps = apply_narrowing(steps, narrowing.asked, asking.policies.document_type)
         asking.found.degraded.append(Degraded("narrowing", f"nothing found where {', '.join(narrowing.notes)}: searched without"))
-        done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, embedder=line.embedder, watch=watch)
+        done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, model_id=line.card.id, watch=watch)
     asking.found.degraded.extend(execute.failed_legs(done.found))
     receipt = digest(steps.filter, key=line.key, tenant=tenant, source="*", text=steps.text)
     asking.found.filters += tuple(Receipt(leg, receipt) for leg in done.legs)

@@ -782,9 +782,11 @@ def link_digest(seq: int, previous: str, record: Record) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """Why a model is called and for whom; local models ignore it, hosted ones are judged by it."""
+    """Why a model is called and for whom; local models ignore it, hosted ones are judged by it. `tenant` is of the documents, where
+    the principal serves several."""
 
     principal: str
     name: Literal["embed_question", "embed_chunks", "rerank", "context", "draft_sql", "route", "grade", "plan_search"]
     classes: frozenset[int]
     decision_id: str
+    tenant: str = ""

@@ -299,11 +299,12 @@ class _JudgedContexts:
 @dataclass(frozen=True, slots=True)
 class IndexEmbedder:
     """Implements `router.ports.Embedder` for one run of indexing: the hosted model's vectors, the local one's word pieces. What may
-    not go gets a vector of zeros, which is near to nothing, so that its words alone find it. `within` bounds a call in time."""
+    not go gets a vector of zeros, which is near to nothing, so that its words alone find it. `egress` is of a document's tenant;
+    `within` bounds a call in time."""
 
     local: Embedder
     remote: RemoteEmbedder
-    egress: Egress
+    egress: Callable[[str], Egress]
     within: Callable[[float, Callable[[], list[bytes]]], list[bytes]]
 
     @property
@@ -322,10 +323,10 @@ class IndexEmbedder:
     def _embed(self, texts: Sequence[str], purpose: Purpose, *, question: bool) -> list[Embedded]:
         pieces = self.local.embed_chunks(texts, purpose)
         calls = max(1, -(-len(texts) // self.remote.hosted.most_texts))
-        deadline_s = INDEXING_S * calls
+        deadline_s, egress = INDEXING_S * calls, self.egress(purpose.tenant)
 
         def call() -> list[bytes]:
-            return self.egress.embed(self.remote, texts, purpose, question=question, deadline_s=deadline_s)
+            return egress.embed(self.remote, texts, purpose, question=question, deadline_s=0.9 * deadline_s)
 
         try:
             vectors = self.within(deadline_s, call)

@@ -132,7 +132,7 @@ def _fulfil(future: Future[T], run: Callable[[], T]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """`legs` are those that ran; `question` is None where the dense one did not."""
+    """`legs` are those that ran; `question` is None where the dense one is off or the question could not be read by the model."""
 
     found: Found
     question: Embedded | None
@@ -140,21 +140,22 @@ class Executed:
 
 
 def run(
-    steps: Steps, text: str, question: Embedded | None, *, tenant: str, store: DocStore, embedder: Embedder, watch: Watch
+    steps: Steps, text: str, question: Embedded | None, *, tenant: str, store: DocStore, model_id: str, watch: Watch
 ) -> Executed:
     """Search the legs of `steps`, the dense one with the embedded question. Raises `SourceError` only when no leg is left.
 
     Where nothing is granted the stages are the same, so that the answer has the shape of nothing found; the store does no I/O.
     """
-    dense, lexical = "dense" in steps.legs and question is not None, "lexical" in steps.legs
+    vector = question.dense if question is not None and "dense" in steps.legs else None
+    dense, lexical = vector is not None, "lexical" in steps.legs
     if not dense and not lexical:
         raise SourceError("no_leg", "the question could not be embedded and the lexical leg is off", "try again", retryable=True)
     search = Search(
         tenant=tenant,
         filter=steps.searched,
         text=text if lexical else None,
-        vector=question.vector if dense and question is not None else None,
-        model_id=embedder.card.id,
+        vector=vector,
+        model_id=model_id,
         limit=steps.candidates,
         deadline_s=watch.left_s(),
         plain=steps.plain,
@@ -163,7 +164,7 @@ def run(
     watch.note(count_in=found.admitted, count_out=len(found.candidates))
     failed = {leg for leg, _ in found.failed}
     ran = tuple(leg for leg in steps.legs if (leg == "lexical" or dense) and leg not in failed)
-    return Executed(found, question if dense else None, ran)
+    return Executed(found, question if "dense" in steps.legs else None, ran)
 
 
 def failed_legs(found: Found) -> tuple[Degraded, ...]:

@@ -12,6 +12,7 @@ from router.domain import (
     Degraded,
     Grants,
     Link,
+    ModelCard,
     Outcome,
     Passage,
     Principal,
@@ -23,7 +24,7 @@ from router.domain import (
     SqlLimits,
     Table,
 )
-from router.egress import Egress
+from router.egress import Egress, RemoteEmbedder, RemoteReranker, index_card
 from router.execute import Threads, Watch
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
@@ -39,6 +40,7 @@ class Line:
     """Built once by `app.py`. `tables` opens the engine when the first question about rows comes; `tables_version` names the
     snapshot that it serves. `vocabularies` are kept per grant and
     snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named.
+    `remote_embedder` is whose vectors the index holds where that is not the local `embedder`, `remote_reranker` who reorders.
     `two_indexes` are the sources that have a plain and a contextual index, `prefer_plain` those served better by the plain one."""
 
     policies: LivePolicies
@@ -58,6 +60,8 @@ class Line:
     heads: Callable[[], Heads]
     point: Point
     model: Callable[[], HostedModel | None]
+    remote_embedder: Callable[[], RemoteEmbedder | None]
+    remote_reranker: Callable[[], RemoteReranker | None]
     limits: SqlLimits
     embed_share: float
     rerank_share: float
@@ -66,6 +70,17 @@ class Line:
     clock_us: Callable[[], int]
     sealed: Callable[[Record, Link], None]
     alarm: Callable[..., None]
+
+    @property
+    def card(self) -> ModelCard:
+        """Of the model whose vectors the index holds."""
+        return index_card(self.embedder.card, self.remote_embedder())
+
+    def models(self) -> dict[str, str]:
+        """For the record's versions."""
+        reranker = self.remote_reranker()
+        named = {} if reranker is None else {"reranker": f"{reranker.hosted.provider}/{reranker.hosted.model}"}
+        return {"embedder": self.card.id, **named}
 
 
 @dataclass(slots=True)

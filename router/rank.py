@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Fusion = Literal["zsum", "rrf", "weighted"]
 
 RRF_K = 60
+NO_COSINE = 0.0
+"""Exactly, what a store says of a chunk that has no vector, because it might not be sent to the embedder."""
 FEWEST_FOR_Z = 5
 """With fewer candidates a standard deviation says nothing: ranks are fused instead."""
 
@@ -60,7 +62,7 @@ def fuse(candidates: Sequence[Candidate], fusion: Fusion = "zsum", *, dense_weig
         scores = _reciprocal_ranks(candidates)
     else:
         dense = 2 * dense_weight if fusion == "weighted" else 1.0
-        cosine = _standardised([candidate.cosine for candidate in candidates])
+        cosine = _standardised([candidate.cosine for candidate in candidates], unknown=NO_COSINE)
         bm25 = _standardised([candidate.bm25 for candidate in candidates])
         scores = [dense * c + (2 - dense) * b for c, b in zip(cosine, bm25, strict=True)]
     order = sorted(range(len(candidates)), key=lambda at: (-scores[at], candidates[at].chunk_id))
@@ -77,11 +79,12 @@ def _reciprocal_ranks(candidates: Sequence[Candidate]) -> list[float]:
     return [scores[candidate.chunk_id] for candidate in candidates]
 
 
-def _standardised(values: Sequence[float]) -> list[float]:
-    """Mean 0, standard deviation 1; all zero where the values do not differ."""
-    mean = sum(values) / len(values)
-    spread = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
-    return [(value - mean) / spread if spread > 1e-9 else 0.0 for value in values]
+def _standardised(values: Sequence[float], *, unknown: float | None = None) -> list[float]:
+    """Mean 0, standard deviation 1; all zero where the values do not differ. What is `unknown` counts as the mean."""
+    known = [value for value in values if value != unknown] or [0.0]
+    mean = sum(known) / len(known)
+    spread = (sum((value - mean) ** 2 for value in known) / len(known)) ** 0.5
+    return [(value - mean) / spread if spread > 1e-9 and value != unknown else 0.0 for value in values]
 
 
 def rerank(text: str, question: Embedded, candidates: Sequence[Candidate], stored: Sequence[Stored]) -> list[Candidate]:
@@ -117,7 +120,10 @@ def _row(weights: Weights) -> tuple[float, ...]:
 
 def _legs(np: Any, candidates: Sequence[Candidate], chosen: Sequence[Candidate]) -> Floats:
     """BM25 and cosine of the chosen, standardised over all candidates."""
-    z = _z(np, np.array([(candidate.bm25, candidate.cosine) for candidate in candidates]))
+    scores = np.array([(candidate.bm25, candidate.cosine) for candidate in candidates])
+    z, known = _z(np, scores), scores[:, 1] != NO_COSINE
+    if known.any() and not known.all():
+        z[known, 1], z[~known, 1] = _z(np, scores[known])[:, 1], 0.0
     row = {candidate.chunk_id: at for at, candidate in enumerate(candidates)}
     picked: Floats = z[[row[candidate.chunk_id] for candidate in chosen]]
     return picked

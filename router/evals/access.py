@@ -113,7 +113,7 @@ def _judge(
 
 def _judge_legs(router: Router, tenant: str, f: Filter, admitted: set[str], report: AccessReport) -> None:
     """With no limit in the way the dense leg returns every admitted document, and the lexical leg none beyond."""
-    card = router.embedder.card
+    card = router.index_card
     vector = struct.pack(f"<{card.dimensions}f", 1.0, *([0.0] * (card.dimensions - 1)))
     found = router.store.search(Search(tenant, f, "the error machine report", vector, card.id, 1_000_000, 60.0))
     hits = {candidate.document_id for candidate in found.candidates}

@@ -161,7 +161,7 @@ def run_retrieval(
     ):
         report, seconds = index_collection(router, collection, options, progress)
         answers, total_us = ask_all(router, queries, options.strategy)
-        model_id = router.embedder.card.id
+        model_id = router.index_card.id
     ranked = {number: documents_of(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
     return {
         "documents": len(collection.documents),

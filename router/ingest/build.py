@@ -309,6 +309,7 @@ class _SourceLine:
             entries=survey.entries,
             rows={**self.rows, **written},
             present=frozenset(info.document_id for info in self.held.values() if info.chunks == self._chunks(info)),
+            lenient=not self.tenant.full,
         )
         batch: list[Outcome] = []
         began = time.monotonic()

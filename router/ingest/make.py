@@ -2,6 +2,8 @@
 
 INVARIANT: a document is embedded in the name of the indexing Service under its own class, one call a document, so that a
 hosted embedder is judged by it (tests/unit/test_ingest_build.py::test_purpose_carries_the_class).
+INVARIANT: a document that cannot be embedded stays as it is only where its labels are still those that it is shown under; it is
+made again by the next run (tests/unit/test_hosted_indexing.py::test_a_document_that_fails_is_resumed, ::test_narrowed_labels_do_not_wait).
 INVARIANT: `supersedes` stays inside one source and one owner (tests/faults/test_documents.py::test_supersedes_somebody_elses_page).
 """
 
@@ -68,8 +70,15 @@ class _Begun:
     ended: Outcome | None = None
 
 
+class _Unembedded(Exception):  # noqa: N818 (carries what happened out of one document)
+    def __init__(self, error: SourceError, labelled: Labelled) -> None:
+        super().__init__(str(error))
+        self.error, self.labelled = error, labelled
+
+
 class Maker:
-    """Makes the documents of one source during one run. `present` are ids of documents that the store holds whole."""
+    """Makes the documents of one source during one run. `present` are ids of documents that the store holds whole; unless `lenient`, one
+    that cannot be embedded ends the run."""
 
     def __init__(
         self,
@@ -82,7 +91,9 @@ class Maker:
         entries: Mapping[str, Entry],
         rows: Mapping[str, ManifestRow],
         present: frozenset[str],
+        lenient: bool = True,
     ) -> None:
+        self._lenient = lenient
         self._workshop, self._job, self._labeller = workshop, job, labeller
         self._source = source = job.source
         self._generation, self._run_id = generation, run_id
@@ -169,6 +180,18 @@ class Maker:
             return self._lost(begun, fault.reason, fault.detail, narrowing)
         except Refused as refusal:
             return self._lost(begun, refusal.code, refusal.message, narrowing)
+        except _Unembedded as failed:
+            if not self._lenient:
+                raise failed.error from None
+            return self._unembedded(begun, failed, narrowing)
+
+    def _unembedded(self, begun: _Begun, failed: _Unembedded, narrowing: str) -> Lost:
+        """Tried again by the next run. Until then its last version is shown, unless it was under other labels."""
+        before, error = self._rows.get(begun.entry.key), failed.error
+        if before is not None and before.state == "indexed" and before.label_digest == failed.labelled.digest:
+            return Lost(begun.entry, None, error.code, error.message)
+        lost = self._lost(begun, error.code, error.message, narrowing)
+        return replace(lost, row=None if lost.row is None else replace(lost.row, fingerprint=""))
 
     def _narrowing(self, front: Mapping[str, Any]) -> str:
         try:
@@ -202,6 +225,9 @@ class Maker:
         else:
             chunks = told
         vectors = self._vectors([*chunks, *twins], labelled, limit)
+        if vectors and not any(vectors[0].vector):
+            detail = "its class may not go to the embedder: it is found by its words alone"
+            self.notes.append(Failure(entry.key, "disclosure_not_permitted", detail))
         document = IndexedDocument(
             self._source.name,
             f"{self._source.name}/{entry.key}",
@@ -233,10 +259,13 @@ class Maker:
         """One call a document; a chunk without a context reads like its plain twin and is embedded once."""
         embedder, sensitivity = self._workshop.embedder, labelled.labels.get("sensitivity")
         classes = frozenset({sensitivity}) if isinstance(sensitivity, int) else frozenset({3})
-        purpose = Purpose(self._workshop.principal, "embed_chunks", classes, self._run_id)
+        purpose = Purpose(self._workshop.principal, "embed_chunks", classes, self._run_id, self._source.tenant)
         texts = [embed_text(chunk, embedder.count_tokens, limit) for chunk in chunks]
         different = list(dict.fromkeys(texts))
-        vectors = dict(zip(different, embedder.embed_chunks(different, purpose), strict=True))
+        try:
+            vectors = dict(zip(different, embedder.embed_chunks(different, purpose), strict=True))
+        except SourceError as error:
+            raise _Unembedded(error, labelled) from error
         return [vectors[text] for text in texts]
 
     def _meta(self, entry: Entry, front: Mapping[str, Any], labelled: Labelled) -> dict[str, str]:

@@ -40,10 +40,11 @@ def feedback(question: str, tools: Tools) -> Searching:
 def build_feedback(question: str, embedded: Embedded | None, ranked: Sequence[Ranked], tools: Tools) -> Query:
     """The search that is nearer to the first of `ranked`."""
     terms = " ".join([question, *expansion_terms(question, ranked[:TOP], ranked)])
-    if embedded is None:
+    sought = None if embedded is None else embedded.dense
+    if sought is None:
         return Query(terms, None)
     vectors = tools.vectors([item.stored.chunk.chunk_id for item in ranked[:TOP]])
-    return Query(terms, _moved(embedded.vector, vectors))
+    return Query(terms, _moved(sought, vectors))
 
 
 def _moved(vector: bytes, towards: Sequence[bytes]) -> bytes:

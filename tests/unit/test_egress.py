@@ -324,7 +324,7 @@ class Pieces:
 def test_what_may_not_be_embedded_outside_keeps_its_words_and_gets_no_vector():
     hosted = HostedRows_()
     remote = RemoteEmbedder(hosted, quiet())
-    made = IndexEmbedder(Pieces(), remote, Egress(ADA, MODELS.may_disclose, SALT), lambda _, run: run())
+    made = IndexEmbedder(Pieces(), remote, lambda _: Egress(ADA, MODELS.may_disclose, SALT), lambda _, run: run())
     (open_,) = made.embed_chunks(["a"], purpose("embed_chunks"))
     (closed,) = made.embed_chunks(["b"], purpose("embed_chunks", frozenset({2})))
     assert (open_.token_ids, closed.token_ids) == (b"ab", b"ab")

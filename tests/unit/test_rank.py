@@ -343,3 +343,15 @@ def test_rows_come_first_where_the_wording_asks_for_them(scores, kinds):
     assert "".join(type(one).__name__[0] for one in sorted((*passages, *tables), key=lambda one: one.rank)) == kinds
     passages, tables = rank_together([_passage(1), _passage(2)], [_table(0)], scores)
     assert tables[0].rank == 3
+
+
+def test_a_chunk_without_a_vector_is_as_near_as_the_others_are() -> None:
+    """Its words decide; the others are standardised as if it were not there."""
+    blind = candidate("x", 8.5, 0.0, ("lexical",))
+    without = [name for name in ids(fuse([*SIX, blind])) if name != "s/x#0"]
+    assert without.index("s/b#0") == 0
+    assert ids(fuse([*SIX, blind])).index("s/x#0") < ids(fuse([*SIX, candidate("x", 8.5, 0.05, ("lexical",))])).index("s/x#0")
+    held = {key: stored(key) for key in "abcdefx"}
+    ranked = ids(rerank("?", question(**tokens([[1.0, 0.0]], [1])), [*SIX, blind], list(held.values())))
+    assert sorted(ranked) == sorted(ids([*SIX, blind]))
+    assert ranked.index("s/x#0") < ranked.index("s/f#0")

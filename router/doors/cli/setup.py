@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -180,18 +181,34 @@ def _sources(router: Router) -> Line:
 
 
 def _model(router: Router) -> Line:
-    return "ok", f"{router.embedder.card.id}, files in `{MODEL_FOLDER.name}` as shipped", ""
+    beside = "" if router.remote_embedder is None else f"; the index holds vectors of {router.index_card.id}"
+    return "ok", f"{router.embedder.card.id}, files in `{MODEL_FOLDER.name}` as shipped{beside}", ""
 
 
 def _providers(router: Router) -> Line:
     """What text could be sent to, if the policies permit it."""
-    named = router.settings.providers.claude
-    if named is None:
+    named = router.settings.providers
+    keys = {
+        name: one.key_env
+        for name, one in (("claude", named.claude), ("cohere", named.cohere), ("openai_compatible", named.openai_compatible))
+        if one is not None
+    }
+    if not keys:
         return "ok", "none configured: no text leaves this machine", ""
-    if router.claude is None:
-        hint = f"set the environment variable `{named.key_env}`; until then nothing is sent"
-        return "warning", "the key of `[providers.claude]` is not there", hint
-    return "ok", f"claude: {named.model} at {named.base_url}, where a `disclose` permit covers it", ""
+    for name, variable in keys.items():
+        if variable is not None and not os.environ.get(variable, "").strip():
+            hint = f"set the environment variable `{variable}`; until then nothing is sent"
+            return "warning", f"the key of `[providers.{name}]` is not there", hint
+    used = []
+    if named.claude is not None and router.claude is not None:
+        used.append(f"claude: {named.claude.model} at {named.claude.base_url}")
+    if (embedder := router.remote_embedder) is not None:
+        used.append(f"{embedder.hosted.provider}: {embedder.hosted.model} embeds")
+    if (reranker := router.remote_reranker) is not None:
+        used.append(f"{reranker.hosted.provider}: {reranker.hosted.model} reranks")
+    if not used:
+        return "ok", "configured and not used: `[models]` and `[search]` name none", ""
+    return "ok", f"{', '.join(used)}, where a `disclose` permit covers it", ""
 
 
 def _store(router: Router) -> Line:

@@ -1,0 +1,134 @@
+"""Hosted vectors and rankings on the way of one question: what may go goes, what may not is handled here, and both are said.
+
+The local model stays what it was: routes, tables and the local rerank read its word pieces and vectors. A hosted embedder only gives
+the vector that an index of its own is searched with; a hosted reranker only reorders what the local ranking found.
+
+INVARIANT: text of a class goes only where a permit covers the class and the question's; passages only after Cedar allowed them in
+full (tests/e2e/test_hosted_canaries.py).
+INVARIANT: what a provider does wrong leaves the local order and the leg over words, and is said (tests/unit/test_hosted_asking.py::
+test_bad_days_of_the_reranker, ::test_bad_days_of_the_embedder).
+INVARIANT: a question in words that are not its caller's own has the class of what they may come from (…::
+test_words_of_passages_raise_the_class).
+INVARIANT: passages that may not go keep their places (…::test_mixed_passages_are_split_by_class).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from router.domain import CLASSES, Degraded, Embedded, Labels, Purpose, Stored
+from router.egress import Egress, RemoteReranker
+from router.errors import LedgerError, PointsmanError
+from router.line import Asking
+
+_WORD = re.compile(r"\w+")
+_HIGHEST = len(CLASSES) - 1
+
+
+def seek(asking: Asking, embedded: Embedded, text: str, beside: Iterable[Labels] = ()) -> Embedded:
+    """`embedded` with the vector of `text` in the index of a hosted model, where that is what the index holds; an empty one where it
+    may not or cannot be had, which is said. `beside` are labels of passages whose words may stand in `text`."""
+    remote, egress = asking.line.remote_embedder(), asking.found.egress
+    if remote is None or egress is None:
+        return embedded
+    if not asking.grants.search:
+        return replace(embedded, sought=b"")  # nothing is granted, so there is nothing to ask a stranger for
+    purpose = Purpose(
+        asking.principal.name, "embed_question", frozenset({question_class(asking, text, beside)}), asking.decision_id
+    )
+    share_s = asking.watch.left_s() * asking.line.embed_share
+
+    def call() -> list[bytes]:
+        return egress.embed(remote, [text], purpose, question=True, deadline_s=0.9 * share_s)  # ends before its thread is left
+
+    try:
+        (vector,) = asking.watch.stage("embed_hosted", lambda: asking.line.threads.within(share_s, call))
+    except LedgerError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a stranger may fail in any way; the leg over words stands without it)
+        asking.watch.note(note="left out")
+        _say(asking, "embed", f"{_code(error)}: only the lexical leg was searched")
+        return replace(embedded, sought=b"")
+    return replace(embedded, sought=vector)
+
+
+def reorder(asking: Asking, text: str, head: Sequence[Stored], allowed: Sequence[Stored], beside: Iterable[Labels]) -> list[str]:
+    """Ids of `head` in the order of the hosted reranker. Of `head`, those that Cedar `allowed` in full and whose class may go are sent;
+    the others keep their places. The order as it was where none may go or the provider failed, which is said."""
+    order = [item.chunk.chunk_id for item in head]
+    remote, egress = asking.line.remote_reranker(), asking.found.egress
+    if remote is None or egress is None or not allowed:
+        return order
+    sent, classes = _split(asking, egress, remote, text, allowed, beside)
+    if not sent:
+        return order
+    deadline_s = min(asking.watch.left_s(), asking.question.deadline_s * asking.line.rerank_share)
+    texts = [_shown(item) for item in sent]
+    purpose = Purpose(asking.principal.name, "rerank", classes, asking.decision_id)
+    call = partial(egress.reranker(remote).rerank, text, texts, purpose, deadline_s=0.9 * deadline_s)
+    try:
+        scores = asking.watch.stage("rerank_hosted", lambda: asking.line.threads.within(deadline_s, call))
+    except LedgerError:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever a stranger does, the local order stands)
+        asking.watch.note(note="failed")
+        _say(asking, "rerank", f"{_code(error)}: ranked on this machine alone")
+        return order
+    asking.watch.note(count_in=len(sent), count_out=len(sent))
+    best = sorted(range(len(sent)), key=lambda at: -scores[at])  # stable: ties keep the local order
+    return merge_places(order, [sent[at].chunk.chunk_id for at in best])
+
+
+def merge_places(order: Sequence[str], moved: Sequence[str]) -> list[str]:
+    """`order` with those of `moved` in their new order on the places that they had; the others stay where they are."""
+    among, following = frozenset(moved), iter(moved)
+    return [next(following) if one in among else one for one in order]
+
+
+def question_class(asking: Asking, text: str, beside: Iterable[Labels]) -> int:
+    """The tenant's class of questions; where words stand in `text` that the caller did not say, the highest of what is `beside`."""
+    least = asking.policies.question_class(asking.principal.tenant)
+    own = {word for said in (asking.question.text, *asking.question.context) for word in _WORD.findall(said.lower())}
+    if all(word in own for word in _WORD.findall(text.lower())):
+        return least
+    return max([least, *map(class_of, beside)])
+
+
+def class_of(labels: Labels) -> int:
+    """A label that is none counts as the highest."""
+    sensitivity = labels.get("sensitivity")
+    return sensitivity if type(sensitivity) is int and 0 <= sensitivity <= _HIGHEST else _HIGHEST
+
+
+def _split(
+    asking: Asking, egress: Egress, remote: RemoteReranker, text: str, allowed: Sequence[Stored], beside: Iterable[Labels]
+) -> tuple[list[Stored], frozenset[int]]:
+    """What may be sent, and the classes of all that is sent. What stays is said."""
+    provider, asked = remote.hosted.provider, question_class(asking, text, beside)
+    open_ = egress.permitted(provider, "rerank", {asked, *(class_of(item.labels) for item in allowed)})
+    sent = [item for item in allowed if class_of(item.labels) in open_] if asked in open_ else []
+    if not sent:
+        _say(asking, "rerank", "disclosure_not_permitted: ranked on this machine alone")
+    elif len(sent) < len(allowed):
+        stay = sorted({class_of(item.labels) for item in allowed} - open_)
+        names = ", ".join(CLASSES[one] for one in stay)
+        _say(asking, "rerank", f"what is {names} was not sent to `{provider}`: it keeps the place that it has on this machine")
+    return sent, frozenset({asked, *(class_of(item.labels) for item in sent)})
+
+
+def _shown(item: Stored) -> str:
+    """What a passage is to a reranker: its title and its own text, never its context."""
+    return f"{item.chunk.title}\n{item.chunk.text}" if item.chunk.title else item.chunk.text
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, PointsmanError) else type(error).__name__
+
+
+def _say(asking: Asking, stage: str, reason: str) -> None:
+    entry = Degraded(stage, reason)
+    if entry not in asking.found.degraded:
+        asking.found.degraded.append(entry)
