@@ -56,7 +56,7 @@ class Partitions:
 
     def soon(self) -> Deadline:
         """Of one request outside a question."""
-        return Deadline(self._wait_s)
+        return Deadline(self._wait_s, patient=True)
 
     def wrote(self, index: str) -> None:
         self._dirty.add(index)

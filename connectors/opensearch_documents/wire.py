@@ -47,10 +47,11 @@ class Place:
 
 
 class Deadline:
-    """Seconds that are left for all requests of one call."""
+    """Seconds that are left for all requests of one call. A patient one waits for a busy cluster as long as there is time."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, patient: bool = False) -> None:
         self._end = time.monotonic() + seconds
+        self.patient = patient
 
     def is_over(self) -> bool:
         return time.monotonic() >= self._end
@@ -124,10 +125,11 @@ class Wire:
                 slow = True
             except exceptions.TransportError as error:
                 tries += 1
-                if error.status_code != 429 or _kind(error) == "cluster_block_exception" or tries >= _BUSY_TRIES:
+                busy = error.status_code == 429 and _kind(error) != "cluster_block_exception"
+                if not busy or (tries >= _BUSY_TRIES and not deadline.patient) or deadline.left_s() <= pause_s:
                     raise translate(error) from None
-                time.sleep(min(pause_s, deadline.left_s()))
-                pause_s *= 2
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except (exceptions.OpenSearchException, OSError, ValueError) as error:
                 raise translate(error) from None
 

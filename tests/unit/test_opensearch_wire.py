@@ -134,6 +134,19 @@ def test_what_is_tried_again(nodes: list[Node]) -> None:
         assert send(opened) == WHOLE
 
 
+def test_writers_wait_for_a_busy_cluster(nodes: list[Node]) -> None:
+    """A question gives up after three tries; whoever indexes has more time than the cluster is busy."""
+    busy = [(429, error("rejected_execution_exception"))] * 4
+    node = Node(*busy, (200, WHOLE))
+    opened = open_wire(nodes, node)
+    with pytest.raises(SourceError, match="store_busy"):
+        opened.send("GET", "/", deadline=Deadline(5.0))
+    assert len(node.bodies) == 3
+    assert opened.send("GET", "/", deadline=Deadline(5.0, patient=True)) == WHOLE
+    with pytest.raises(SourceError, match="store_busy"):
+        open_wire(nodes, Node(busy[0])).send("GET", "/", deadline=Deadline(0.5, patient=True))
+
+
 def test_a_silent_host_costs_half(nodes: list[Node]) -> None:
     """The other one is asked in the time that is left; with one host alone the deadline is the deadline."""
     silent, well = Node((5.0, WHOLE)), Node((200, WHOLE))
