@@ -65,7 +65,7 @@ def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordere
         likelihood_of=partial(_likelihood, run) if judged else lambda _, __: None,
         first=lambda: run.first,
     )
-    strategy = gated(known.run, relevance.load_gate()) if judged else known.run
+    strategy = gated(known.run, _gate(asking)) if judged else known.run
     ordered = drive(strategy(asking.question.text, tools), partial(_search, run))
     if steps.strategy != "simple" or run.trace.searches > 1 or not ordered.answers:
         asking.watch.stages.append(Stage("strategy", 0, note=run.trace.words()))
@@ -231,6 +231,14 @@ def _vectors(run: _Run, chunk_ids: Sequence[str]) -> list[bytes]:
 # --- judging and asking -----------------------------------------------------------------------------------------------
 
 
+def _gate(asking: Asking) -> relevance.Gate:
+    """Beside tables that the wording asks for, passages are shown only where they need no second search to be believed: there is
+    another answer, and it explains every word of the question."""
+    gate = relevance.load_gate()
+    beside = asking.found.route.name == "both" and relevance.asks_for_rows(asking.found.route.scores)
+    return replace(gate, empty=gate.again) if beside else gate
+
+
 def _likelihood(run: _Run, hits: Hits | None, ranked: Sequence[Ranked]) -> float | None:
     """By the scores of one search of one question, which alone are comparable, and the text of what was ranked: `hits`, or where
     there are none the question's own."""
@@ -249,22 +257,13 @@ def _likelihood(run: _Run, hits: Hits | None, ranked: Sequence[Ranked]) -> float
     def judge() -> float:
         maxsim = rank.similarities(question, [item.stored for item in head])
         found = relevance.Found(text, first.candidates, first.possible, head, maxsim)
-        likely = relevance.load_gate().likelihood(relevance.features(found))
-        return likely if relevance.is_about(text, head) else _weigh(run, likely)
+        return relevance.weigh(relevance.load_gate().likelihood(relevance.features(found)), _prior(run))
 
     try:
         return run.asking.watch.stage("relevance", judge)
     except ValueError:
         run.asking.watch.note(note="not judged")  # damaged vectors: the rerank has said so
         return None
-
-
-def _weigh(run: _Run, likely: float) -> float:
-    """By the wording; and beside tables that it asks for, passages are only shown where they need no second search to be believed:
-    there is another answer, and it explains every word of the question."""
-    route = run.asking.found.route
-    weighed = relevance.weigh(likely, _prior(run))
-    return relevance.load_gate().doubt(weighed) if route.name == "both" and relevance.asks_for_rows(route.scores) else weighed
 
 
 def _prior(run: _Run) -> float:
