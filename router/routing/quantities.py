@@ -26,6 +26,8 @@ Kind = Literal["money", "minutes", "hours", "days", "weeks", "months", "years", 
 DURATIONS: frozenset[Kind] = frozenset({"minutes", "hours", "days", "weeks", "months", "years"})
 
 MOST_PASSAGES, MOST_PIECES, MOST_OPTIONS = 5, 600, 3
+LONGEST_TEXT, LONGEST_PIECE, LONGEST_NEAR = 20_000, 600, 1_000
+"""A sentence of a rule is short: what is longer is no sentence, and could be made to take its reader's time."""
 LARGEST = Decimal(10) ** 9
 
 _UNITS: dict[str, tuple[Kind, str]] = {
@@ -49,7 +51,7 @@ _NO_QUANTITY = re.compile(
     r"\b(?:in|since|from|until|of|by|before|after)\s+(?:19|20)\d\d\b|\b\d{1,2}:\d\d\b|"
     r"\b(?:version|section|chapter|page|line|row|step|level|depot|region|zone|table|form|rule|article|paragraph|annex|class|type|phase|"
     r"tier|note|no\.?|number|band|grade|group|shift|building|gate|bay|clause|item|point|day|week)\s+\d+(?:\.\d+)*\b(?!\s*(?:%|euro))|"
-    r"^\s*(?:[-*]\s+)?\d+(?:\.\d+)*[.)]\s|\b[A-Za-z]+(?:[-_/.]?[A-Za-z]+)*[-_/.]?\d[\w./-]*|§\s*\d+",
+    r"^\s*(?:[-*]\s+)?\d+(?:\.\d+)*[.)]\s|\b[A-Za-z][A-Za-z_/.-]*\d[\w./-]*|§\s*\d+",
     re.IGNORECASE,
 )
 """Days, times, places in a document, identifiers: digits that are no quantity."""
@@ -218,9 +220,9 @@ def _quantities(text: str) -> list[Quantity] | None:
 
 def _pieces(passage: Passage) -> Iterator[_Piece]:
     """Cells and sentences, in order, each with what stands around it."""
-    around = " \n ".join((passage.title, *passage.heading_path))
+    around = " \n ".join((passage.title, *passage.heading_path))[:LONGEST_NEAR]
     lead, rows, many = "", [], 0
-    for block in [*_blocks(passage.text[:20_000]), ("end", "")]:
+    for block in [*_blocks(passage.text[:LONGEST_TEXT]), ("end", "")]:
         kind, text = block
         if kind == "row":
             rows.append(text)
@@ -232,8 +234,9 @@ def _pieces(passage: Passage) -> Iterator[_Piece]:
         if kind == "end" or many > MOST_PIECES:
             return
         for sentence in _SENTENCE.split(text):
-            yield _Piece(sentence, sentence, around)
-            many += 1
+            if len(sentence) <= LONGEST_PIECE:
+                yield _Piece(sentence, sentence, around)
+                many += 1
         lead = text[-400:]
 
 
@@ -262,5 +265,6 @@ def _cells(lines: Sequence[str], near: str) -> Iterator[_Piece]:
         if len(row) != len(header):
             continue
         for at in range(1, len(row)):
-            if any(map(str.isnumeric, row[at])):
-                yield _Piece(row[at], f"{row[0]} \n {header[at]} \n {row[at]}", near, header[at], True)
+            own = f"{row[0]} \n {header[at]} \n {row[at]}"
+            if any(map(str.isnumeric, row[at])) and len(own) <= LONGEST_PIECE:
+                yield _Piece(row[at], own, near, header[at], True)

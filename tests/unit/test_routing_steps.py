@@ -1,6 +1,7 @@
 """Which questions have two steps, what they are filled with, and what a number in a passage has to be to be read."""
 
 import re
+import time
 from decimal import Decimal
 
 import pytest
@@ -302,6 +303,30 @@ def test_a_hostile_document_gives_a_number_or_nothing(text, title):
                 "How many open claims with a days open above #",
                 "How many open claims are above #",
             )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "An adjuster limit " + "a" * 19_000 + " 5",
+        "An adjuster limit 5 " + "a-" * 9_000,
+        "An adjuster limit " + "5," * 9_000,
+        "An adjuster limit 5" + " " * 19_000 + "x",
+        "| adjuster | limit |\n" + "| 5 | 6 |\n" * 2_000,
+        "An adjuster may approve up to 5. " * 600,
+        "until " * 3_000 + "adjuster limit 5",
+        "1 " * 9_000 + "adjuster limit",
+    ],
+)
+def test_hostile_text_takes_little_time(text):
+    began = time.process_time()
+    for page in (passage(text), passage("An adjuster limit is 5.", text), passage("adjuster", "x", (text, text))):
+        read(SENTENCE, page, page, page)
+    for question in (text, f"How many claims are above {text}", f"How many claims are above what {text} may approve"):
+        parse_described(question)
+        points(question)
+        named_in(question[:2_000], question[:2_000])
+    assert time.process_time() - began < 3
 
 
 # --- what points back -------------------------------------------------------------------------------------------------

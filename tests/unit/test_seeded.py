@@ -14,6 +14,7 @@ from router.app import Router
 from router.ask import ask
 from router.decision import decision_model
 from router.domain import CLASSES, Question, Table, TableColumn
+from router.doors.bodies import AnswerBody
 from router.errors import SourceError
 from router.line import Evidence
 from router.routing.steps import pick_seeds
@@ -22,6 +23,7 @@ from tests.claims_world import NOW, build_claims_world
 
 ADJUSTER = "How many open claims are above the amount that an adjuster may approve?"
 PARTNER = "How many open claims are above the amount that a partner firm may settle?"
+HAIL = "How many claims are over the amount that a branch clerk may approve for hail?"
 GHOST = "How many open claims are above the amount that a garage firm may settle?"
 STEPS = ("step 1 of 2: ", "step 2 of 2: ")
 DEAREST = "What is the sku of the stock item with the highest unit cost, and how do I replace it?"
@@ -161,6 +163,15 @@ def test_both_steps_stand_in_answer_and_record_in_order(router):
     assert len(record["filter_digests"]) == 3
 
 
+def test_programs_are_shown_the_steps_and_the_numbers_to_choose_from(router):
+    for question in (ADJUSTER, HAIL, DEAREST):
+        body = put(router, question).as_json()
+        shown = AnswerBody.model_validate(body).model_dump(by_alias=True, exclude_unset=True)
+        assert [stage["name"] for stage in shown["stages"]] == [stage["name"] for stage in body["stages"]]
+        assert shown["notes"] == body["notes"] != []
+        assert shown.get("clarify") == body.get("clarify")
+
+
 def test_people_are_shown_the_steps(router, capfd, monkeypatch):
     from router.doors.cli.asking import print_answer
 
@@ -195,7 +206,7 @@ def test_a_described_number_widens_a_route_to_rows(router, count, monkeypatch):
 
 
 def test_passages_that_disagree_are_asked_back_with_both_numbers(router):
-    answer = put(router, "How many claims are over the amount that a branch clerk may approve for hail?")
+    answer = put(router, HAIL)
     assert answer.tables == ()
     assert {passage.document_id for passage in answer.passages} >= {"guide/storm-a.md", "guide/storm-b.md"}
     assert answer.clarify is not None
