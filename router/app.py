@@ -56,6 +56,7 @@ from router.routing.heads import Heads, load_heads
 if TYPE_CHECKING:
     from connectors.claude import Claude
     from connectors.cohere_models import Cohere
+    from connectors.context_cache import SqlContexts
     from connectors.duckdb_tables import DuckTables, LiveRows, PhysicalCopies
     from connectors.ledger import SqlLedger
     from connectors.local_models import MiniLM
@@ -68,8 +69,9 @@ if TYPE_CHECKING:
     from connectors.trials import DuckTrial, SqliteTrial
     from router.filters import EntityType
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
+    from router.ingest.scribe import Purse, Scribe, Writing
     from router.ingest.tables import TableFinding, TableReport
-    from router.ingest.workshop import IndexReport, Progress, SourceJob, Workshop
+    from router.ingest.workshop import Contexts, IndexReport, Progress, SourceJob, Workshop
     from router.ports import Embedder
 
 DEFAULT_K = 5
@@ -80,6 +82,8 @@ WANTED: tuple[str, ...] = get_args(Wanted)
 VOCABULARIES = 64
 MAX_NARROWING_CHARS = 300
 INDEXER = "service:indexer"
+CONTEXTS_FILE = "contexts.sqlite"
+CONTEXT_CALL_S = 60.0
 MODEL_FOLDER = Path(__file__).with_name("model")
 
 
@@ -113,7 +117,7 @@ class Router:
         """Write what is still summed, then let go of threads and files. Idempotent."""
         built = self.__dict__
         self._append_quietly(self._refused.drain())
-        for name in ("tables", "threads", "claude", "cohere", "store", "manifest", "ledger"):
+        for name in ("tables", "threads", "claude", "context_model", "cohere", "contexts", "store", "manifest", "ledger"):
             if (part := built.pop(name, None)) is not None:
                 part.close()
         for name in ("line", "sql_line", "remote_embedder", "remote_reranker"):
@@ -491,11 +495,18 @@ class Router:
         *,
         full: bool = False,
         dry_run: bool = False,
+        estimate: bool = False,
+        contexts: Contexts | None = None,
+        spend_cap: float | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
-        """Bring the named sources, or all, up to date."""
+        """Bring the named sources, or all, up to date. `contexts` and `spend_cap` replace what the configuration says, for this run;
+        `estimate` says what written contexts would take, and does nothing."""
         declared = frozenset(self.policies.current().sources) if not names else None
-        return self.index_jobs(self.jobs(names), full=full, dry_run=dry_run, declared=declared, progress=progress)
+        jobs = self.jobs(names, contexts=contexts, spend_cap=spend_cap)
+        return self.index_jobs(
+            jobs, full=full, dry_run=dry_run or estimate, estimate=estimate, declared=declared, progress=progress
+        )
 
     def index_jobs(
         self,
@@ -503,13 +514,25 @@ class Router:
         *,
         full: bool = False,
         dry_run: bool = False,
+        estimate: bool = False,
         declared: frozenset[str] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """The same over sources of one's own: any object that is a `router.ports.DocumentSource`."""
-        from router.ingest.build import index_sources
+        from router.ingest.backfill import index_and_wait
 
-        return index_sources(jobs, self.workshop, full=full, dry_run=dry_run, declared=declared, progress=progress)
+        if declared is not None and not dry_run and (self.state / CONTEXTS_FILE).exists():
+            self.contexts.keep_sources((source.tenant, source.name) for source in self.policies.current().sources.values())
+        return index_and_wait(
+            jobs,
+            self.workshop,
+            wait_s=self.settings.contexts.wait_s,
+            full=full,
+            dry_run=dry_run,
+            estimate=estimate,
+            declared=declared,
+            progress=progress,
+        )
 
     def copy_tables(
         self, names: Sequence[str] = (), *, full: bool = False, progress: Callable[[TableReport], None] | None = None
@@ -557,7 +580,11 @@ class Router:
         def documents(source: Source) -> Any:
             return self._documents(source) if source.name in self.settings.sources else None
 
-        return forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
+        gone = forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
+        if (self.state / CONTEXTS_FILE).exists():
+            for tenant in {*self.store.tenants(), *(source.tenant for source in self.policies.current().sources.values())}:
+                self.contexts.forget(tenant, gone.documents)
+        return gone
 
     @property
     def workshop(self) -> Workshop:
@@ -593,10 +620,17 @@ class Router:
             [decision.index_egress(tenant=tenant, at_us=_clock_us(), by=INDEXER, run_id=run_id, sent=sent.as_json())]
         )
 
-    def jobs(self, names: Sequence[str] = ()) -> list[SourceJob]:
-        """Declared and configured sources by name; all when none is named. A source needs both: a reviewer's and an operator's word."""
+    def jobs(
+        self, names: Sequence[str] = (), *, contexts: Contexts | None = None, spend_cap: float | None = None
+    ) -> list[SourceJob]:
+        """Declared and configured sources by name; all when none is named. A source needs both: a reviewer's and an operator's word.
+        `contexts` and `spend_cap` replace what the configuration says."""
         from router.ingest.workshop import SourceJob
 
+        if contexts == "claude" and self.settings.providers.claude is None:
+            raise UsageError(
+                "contexts_without_model", "there is no `[providers.claude]` to write contexts", "name its model and key"
+            )
         declared = self.policies.current().sources
         for name in (*self.settings.sources, *names):
             if name not in declared:
@@ -608,10 +642,37 @@ class Router:
                 raise UsageError(
                     "source_unconfigured", f"`[sources.{name}]` is missing", "say in pointsman.toml where its documents are"
                 )
+        scribes = _Scribes(self, spend_cap)
         return [
-            SourceJob(declared[name], self._documents(declared[name]), self.settings.sources[name].contexts)
+            SourceJob(
+                declared[name],
+                self._documents(declared[name]),
+                wanted := contexts or self.settings.sources[name].contexts,
+                scribes.of(declared[name].tenant) if wanted == "claude" else None,
+            )
             for name in names or sorted(declared)
         ]
+
+    @functools.cached_property
+    def contexts(self) -> SqlContexts:
+        """What was written and paid for."""
+        from connectors.context_cache import SqlContexts
+
+        return SqlContexts(self.state / CONTEXTS_FILE)
+
+    @functools.cached_property
+    def context_model(self) -> Claude | None:
+        """The model that writes contexts; only `router.egress` may call it."""
+        return _build_claude(self.settings, self.settings.contexts.model)
+
+    def context_egress(self, tenant: str) -> Egress:
+        """What may leave to have contexts written: by the policies of the moment, each attempt on record before its first byte."""
+
+        def may_disclose(principal: Principal, *, provider: str, purpose: str, sensitivity: int) -> object:
+            return self.policies.current().may_disclose(principal, provider=provider, purpose=purpose, sensitivity=sensitivity)
+
+        record = functools.partial(self._record_index_egress, tenant)
+        return Egress(indexing_service(tenant, self.policies.current().types), may_disclose, self.key, record)
 
     def _documents(self, source: Source) -> Any:
         settings = self.settings.sources[source.name]
@@ -660,6 +721,65 @@ class Router:
                 for change in changes
             ]
         )
+
+
+class _Scribes:
+    """One scribe a tenant for one run, all with one purse."""
+
+    def __init__(self, router: Router, spend_cap: float | None) -> None:
+        self._router, self._spend_cap = router, spend_cap
+        self._purse: Purse | None = None
+        self._made: dict[str, Scribe] = {}
+
+    def of(self, tenant: str) -> Scribe:
+        from router.ingest.scribe import Purse, Scribe
+
+        router = self._router
+        if self._purse is None:
+            self._purse = Purse(_build_writing(router.settings, self._spend_cap))
+        if tenant not in self._made:
+            named, model, egress = router.settings.providers.claude, router.context_model, router.context_egress(tenant)
+            self._made[tenant] = Scribe(
+                tenant,
+                egress.contexts(model, Attempts(model.provider, call_s=CONTEXT_CALL_S)) if model is not None else None,
+                router.contexts,
+                self._purse,
+                model=router.settings.contexts.model or (named.model if named is not None else ""),
+                principal=egress.principal.name,
+                now_us=_clock_us,
+            )
+        return self._made[tenant]
+
+
+def _build_writing(settings: Settings, spend_cap: float | None) -> Writing:
+    from router.ingest.scribe import Writing
+    from router.ingest.written_context import Prices
+
+    named = settings.contexts
+    prices = None
+    if named.price_input is not None and named.price_output is not None:
+        kept, read = named.price_cache_write, named.price_cache_read
+        prices = Prices(
+            fresh=named.price_input,
+            cache_write=named.price_input if kept is None else kept,
+            cache_read=named.price_input if read is None else read,
+            output=named.price_output,
+            currency=named.currency,
+            batch_share=named.batch_share,
+        )
+    if spend_cap is not None and prices is None:
+        raise UsageError(
+            "cap_without_prices", "a spend cap cannot be held without prices",
+            "set `price_input` and `price_output` in `[contexts]`, or a `token_cap`",
+        )  # fmt: skip
+    return Writing(
+        send=named.send,
+        batch_from=named.batch_from,
+        window_tokens=named.window_tokens,
+        spend_cap=named.spend_cap if spend_cap is None else spend_cap,
+        token_cap=named.token_cap,
+        prices=prices,
+    )
 
 
 def _clock_us() -> int:
@@ -742,8 +862,8 @@ def _claimed_issuer(token: str) -> str:
         return ""
 
 
-def _build_claude(settings: Settings) -> Claude | None:
-    """None without a table in the configuration or without the key."""
+def _build_claude(settings: Settings, model: str | None = None) -> Claude | None:
+    """None without a table in the configuration or without the key. `model` is another one of the same provider."""
     named = settings.providers.claude
     key = os.environ.get(named.key_env, "").strip() if named is not None else ""
     if named is None or not key:
@@ -754,33 +874,8 @@ def _build_claude(settings: Settings) -> Claude | None:
         raise UsageError(
             "package_missing", "`[providers.claude]` needs the package `anthropic`", "install `pointsman[claude]`"
         ) from None
-    return Claude(key=key, model=named.model, base_url=named.base_url, streaming=named.streaming, thinking=named.thinking)
-
-
-def _build_store(settings: Settings, document_type: Callable[[], EntityType]) -> SqliteDocuments | OpenSearchDocuments:
-    named = settings.stores.opensearch
-    if named is None:
-        from connectors.sqlite_documents import SqliteDocuments
-
-        return SqliteDocuments(settings.store_folder, document_type)
-    try:
-        from connectors.opensearch_documents import OpenSearchDocuments, Place
-    except ModuleNotFoundError:
-        raise UsageError(
-            "package_missing", "`[stores.opensearch]` needs the package `opensearch-py`", "install `pointsman[opensearch]`"
-        ) from None
-    password = os.environ.get(named.password_env, "") if named.password_env else None
-    if password == "":
-        raise UsageError("password_missing", f"`{named.password_env}` is not set", "set it to the password of OpenSearch")
-    files = {name: str(settings.at(path)) for name in ("ca", "client_cert", "client_key") if (path := getattr(named, name))}
-    return OpenSearchDocuments(
-        Place(named.hosts, username=named.username, password=password, **files),
-        document_type,
-        prefix=named.prefix,
-        exact_below=named.exact_below,
-        shards=named.shards,
-        replicas=named.replicas,
-        wait_s=named.wait_s,
+    return Claude(
+        key=key, model=model or named.model, base_url=named.base_url, streaming=named.streaming, thinking=named.thinking
     )
 
 
@@ -808,6 +903,33 @@ def _build_openai_compatible(named: OpenAICompatibleSettings) -> OpenAICompatibl
         ask_dimensions=named.ask_dimensions,
         question_prefix=named.question_prefix,
         passage_prefix=named.passage_prefix,
+    )
+
+
+def _build_store(settings: Settings, document_type: Callable[[], EntityType]) -> SqliteDocuments | OpenSearchDocuments:
+    named = settings.stores.opensearch
+    if named is None:
+        from connectors.sqlite_documents import SqliteDocuments
+
+        return SqliteDocuments(settings.store_folder, document_type)
+    try:
+        from connectors.opensearch_documents import OpenSearchDocuments, Place
+    except ModuleNotFoundError:
+        raise UsageError(
+            "package_missing", "`[stores.opensearch]` needs the package `opensearch-py`", "install `pointsman[opensearch]`"
+        ) from None
+    password = os.environ.get(named.password_env, "") if named.password_env else None
+    if password == "":
+        raise UsageError("password_missing", f"`{named.password_env}` is not set", "set it to the password of OpenSearch")
+    files = {name: str(settings.at(path)) for name in ("ca", "client_cert", "client_key") if (path := getattr(named, name))}
+    return OpenSearchDocuments(
+        Place(named.hosts, username=named.username, password=password, **files),
+        document_type,
+        prefix=named.prefix,
+        exact_below=named.exact_below,
+        shards=named.shards,
+        replicas=named.replicas,
+        wait_s=named.wait_s,
     )
 
 

@@ -1,4 +1,5 @@
 """`pointsman.toml` as one frozen `Settings`, read once. Paths are resolved against the file's folder.
+Longer than most, because every setting and its description stand in one place.
 
 What a security reviewer must approve is not here but in the policy folder. INVARIANT: an unknown key is an error that
 names the nearest known one (tests/unit/test_config.py::test_unknown_key_names_nearest).
@@ -59,9 +60,10 @@ class SourceSettings(_Strict):
         default=None,
         description="connector `rows`: the columns that carry the labels; any other attribute of the schema's Document may stand beside",
     )
-    contexts: Literal["none", "structure", "both"] = Field(
+    contexts: Literal["none", "structure", "both", "claude"] = Field(
         default="structure",
-        description="what stands in front of each chunk, for search only: nothing, a few words of the document around it, or two indexes, one of each",
+        description="what stands in front of each chunk, for search only: nothing, a few words of the document around it, two indexes, one of each, "
+        "or what Claude writes of it where the policies permit it (`[contexts]`)",
     )
     prefer: Literal["contextual", "plain"] = Field(
         default="contextual",
@@ -75,7 +77,7 @@ class SourceSettings(_Strict):
     @property
     def index(self) -> Literal["contextual", "plain"]:
         """By which index the source is searched unless the caller says otherwise."""
-        return {"none": "plain", "structure": "contextual", "both": self.prefer}[self.contexts]  # type: ignore[return-value]
+        return {"none": "plain", "both": self.prefer}.get(self.contexts, "contextual")
 
 
 TableName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
@@ -301,7 +303,8 @@ class ProviderSettings(_Strict):
     """Who may be sent text, where a `disclose` permit of the policies covers it."""
 
     claude: ClaudeSettings | None = Field(
-        default=None, description="Claude drafts a query where no tool and no reading fits; in the policies it is called `claude`"
+        default=None,
+        description="Claude drafts a query where no tool and no reading fits, and writes contexts; in the policies it is called `claude`",
     )
     cohere: CohereSettings | None = Field(
         default=None,
@@ -311,6 +314,42 @@ class ProviderSettings(_Strict):
         default=None,
         description="an endpoint that embeds, where `[models]` says so; in the policies it is called `openai_compatible`",
     )
+
+
+class ContextSettings(_Strict):
+    """How contexts are written, and what that may cost. Prices are the provider's, of a million tokens."""
+
+    model: str | None = Field(
+        default=None, pattern=_MODEL, description="the model that writes them; default: that of `[providers.claude]`"
+    )
+    send: Literal["auto", "direct", "batch"] = Field(
+        default="auto",
+        description="one by one, in batches, or the first `batch_from` of a run one by one and the others in batches",
+    )
+    batch_from: int = Field(default=50, ge=0, le=100_000, description="how many `auto` asks one by one")
+    wait_s: float = Field(
+        default=3600.0, ge=0, le=172_800, description="how long a run waits for its batches; a later run collects what came later"
+    )
+    window_tokens: int = Field(
+        default=120_000, ge=1_000, le=2_000_000, description="how much of a document the model reads at once, about"
+    )
+    spend_cap: float | None = Field(
+        default=None, ge=0, description="the most that one run may spend, in `currency`; needs the prices"
+    )
+    token_cap: int | None = Field(default=None, ge=0, description="the most tokens that one run may use, all kinds together")
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$", description="what the prices are in")
+    price_input: float | None = Field(default=None, ge=0, le=1e6, description="of tokens read anew")
+    price_cache_write: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e6,
+        description="of tokens written to the provider's cache, in batches for an hour; default: `price_input`",
+    )
+    price_cache_read: float | None = Field(
+        default=None, ge=0, le=1e6, description="of tokens read from the provider's cache; default: `price_input`"
+    )
+    price_output: float | None = Field(default=None, ge=0, le=1e6, description="of tokens written")
+    batch_share: float = Field(default=0.5, gt=0, le=1, description="what a batch costs of these prices")
 
 
 class ModelSettings(_Strict):
@@ -345,6 +384,9 @@ class Settings(_Strict):
     search: SearchSettings = Field(default=SearchSettings(), description="how documents are searched and ranked")
     deadlines: DeadlineSettings = Field(default=DeadlineSettings(), description="how long a question and its stages may take")
     models: ModelSettings = Field(default=ModelSettings(), description="models on this machine")
+    contexts: ContextSettings = Field(
+        default=ContextSettings(), description='contexts that Claude writes, for sources with `contexts = "claude"`'
+    )
     providers: ProviderSettings = Field(
         default=ProviderSettings(),
         description="models at somebody else's; nothing is sent without a `disclose` permit in the policies",
@@ -422,7 +464,7 @@ def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
     if _holds_nul(raw):
         raise UsageError("config_invalid", "a text in the configuration file holds NUL", "take it out")
     try:
-        return _with_its_model(Settings.model_validate({**raw, "folder": folder}))
+        return _with_its_writer(_with_its_model(Settings.model_validate({**raw, "folder": folder})))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -454,6 +496,21 @@ def _with_its_model(settings: Settings) -> Settings:
                 "provider_missing", f"`{setting}` names `{provider}`, which is not configured for it",
                 f"give `{key}` in `[providers.{provider}]`",
             )  # fmt: skip
+    return settings
+
+
+def _with_its_writer(settings: Settings) -> Settings:
+    for name, source in settings.sources.items():
+        if source.contexts == "claude" and settings.providers.claude is None:
+            raise UsageError(
+                "contexts_without_model", f"`contexts` of `[sources.{name}]` are Claude's, and there is no `[providers.claude]`",
+                "name its model and key, or choose other contexts",
+            )  # fmt: skip
+    written = settings.contexts
+    if written.spend_cap is not None and None in (written.price_input, written.price_output):
+        raise UsageError(
+            "cap_without_prices", "`[contexts] spend_cap` cannot be held without prices", "set `price_input` and `price_output`"
+        )
     return settings
 
 

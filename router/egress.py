@@ -158,8 +158,8 @@ class Egress:
     def model(self, hosted: HostedModel) -> Model:
         return _JudgedModel(hosted, self)
 
-    def contexts(self, hosted: HostedContexts) -> ContextWriter:
-        return _JudgedContexts(hosted, self)
+    def contexts(self, hosted: HostedContexts, calls: Attempts) -> ContextWriter:
+        return _JudgedContexts(hosted, calls, self)
 
     def reranker(self, remote: RemoteReranker) -> Reranker:
         return _JudgedReranker(remote, self)
@@ -266,9 +266,10 @@ class _JudgedReranker:
 
 @dataclass(frozen=True, slots=True)
 class _JudgedContexts:
-    """Implements `router.ports.ContextWriter`."""
+    """Implements `router.ports.ContextWriter`. A batch is sent once: the first may have arrived."""
 
     hosted: HostedContexts
+    calls: Attempts
     egress: Egress
 
     @property
@@ -279,11 +280,17 @@ class _JudgedContexts:
         return bool(self.egress.permitted(self.hosted.provider, "context", [sensitivity]))
 
     def write(self, ask: ContextAsk, *, purpose: Purpose, deadline_s: float) -> ContextReply:
-        sending = self.egress.permit(self.hosted.provider, self.hosted.model, purpose, items=1)
-        return self.hosted.context_hosted(ask, deadline_s=deadline_s, sending=sending)
+        sending = self.egress.permit(self.hosted.provider, self.hosted.model, purpose, 1, self.calls)
+
+        def attempt(left_s: float) -> ContextReply:
+            reply = self.hosted.context_hosted(ask, deadline_s=left_s, sending=sending)
+            sending.cost(tokens=reply.tokens.total)
+            return reply
+
+        return self.calls.run(attempt, deadline_s=deadline_s)
 
     def submit(self, asks: Sequence[ContextAsk], *, purpose: Purpose, deadline_s: float) -> str:
-        sending = self.egress.permit(self.hosted.provider, self.hosted.model, purpose, items=len(asks))
+        sending = self.egress.permit(self.hosted.provider, self.hosted.model, purpose, len(asks), self.calls)
         return self.hosted.submit_hosted(asks, deadline_s=deadline_s, sending=sending)
 
     def ended(self, batch_id: str, *, deadline_s: float) -> bool:

@@ -492,6 +492,10 @@ class ContextCache(Protocol):
         """The same for named documents, at once, without a byte left on disk."""
         ...
 
+    def keep_sources(self, sources: Iterable[tuple[str, str]]) -> None:
+        """Remove what belongs to any other (tenant, source)."""
+        ...
+
     def begin(self, batch: OpenBatch, keys: Mapping[str, str]) -> None:
         """Remember, before it is sent, that these keys (with the hash of their document) are on their way."""
         ...

@@ -45,11 +45,13 @@ def index_sources(
     dry_run: bool = False,
     declared: frozenset[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    estimate: bool = False,
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
     sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too. `full` builds everything anew beside
-    the current generation and shows it at the end; there a failing source ends the run."""
+    the current generation and shows it at the end; there a failing source ends the run. `estimate` with `dry_run` also reads what
+    would be read, to say what written contexts would take."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
     reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
     pairs = list(zip(jobs, reports, strict=True))
@@ -58,7 +60,9 @@ def index_sources(
         try:
             for tenant in dict.fromkeys(job.source.tenant for job in jobs):
                 its = [(job, report) for job, report in pairs if job.source.tenant == tenant]
-                _Tenant(tenant, workshop, run_id, full=full, dry_run=dry_run, progress=progress).index(its, declared)
+                _Tenant(tenant, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate).index(
+                    its, declared
+                )
             if declared is not None:
                 reports += _clear_strangers({job.source.tenant for job in jobs}, workshop, dry_run=dry_run)
             outcome = "failed" if any(report.error for report in reports) else "done"
@@ -116,7 +120,9 @@ class _Tenant:
         full: bool,
         dry_run: bool,
         progress: Callable[[Progress], None] | None,
+        estimate: bool = False,
     ) -> None:
+        self.estimate = estimate and dry_run
         self.tenant, self.workshop, self.run_id = tenant, workshop, run_id
         self.full, self.dry_run, self.progress = full, dry_run, progress
         self.current = workshop.store.generation(tenant)
@@ -248,7 +254,19 @@ class _SourceLine:
             self.apply_drops(survey.drops)
             self.apply_relabels(survey)
             self.workshop.manifest.write(survey.corrected)
-            self.make_pending(survey, labeller)
+            self._with_scribe(survey, labeller)
+        elif self.tenant.estimate and self.job.scribe is not None:
+            self.report.estimate = self._maker(survey, labeller).estimate(self.documents, survey.pending)
+
+    def _with_scribe(self, survey: Survey, labeller: Labeller) -> None:
+        """What was written since is used; what is still to be written is sent when the source has been gone through."""
+        scribe = self.job.scribe
+        if scribe is not None:
+            scribe.collect()
+        self.make_pending(survey, labeller)
+        if scribe is not None:
+            scribe.submit(self.tenant.run_id)
+            scribe.prune(self.source.name, [f"{self.source.name}/{key}" for key in survey.entries])
 
     def _report_survey(self, survey: Survey) -> None:
         report = self.report
@@ -298,19 +316,7 @@ class _SourceLine:
     def make_pending(self, survey: Survey, labeller: Labeller) -> None:
         if not survey.pending:
             return
-        written = {row.key: row for row in survey.corrected}
-        written.update({item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels})
-        maker = Maker(
-            self.workshop,
-            self.job,
-            labeller,
-            generation=self.tenant.generation,
-            run_id=self.tenant.run_id,
-            entries=survey.entries,
-            rows={**self.rows, **written},
-            present=frozenset(info.document_id for info in self.held.values() if info.chunks == self._chunks(info)),
-            lenient=not self.tenant.full,
-        )
+        maker = self._maker(survey, labeller)
         batch: list[Outcome] = []
         began = time.monotonic()
         with contextlib.closing(maker.make(self.documents, survey.pending)) as outcomes:
@@ -324,6 +330,21 @@ class _SourceLine:
                     self.tenant.progress(Progress(self.source.name, done, len(survey.pending), chunks, elapsed_s))
         self._flush(batch)
         self.report.notes.extend(maker.notes)
+
+    def _maker(self, survey: Survey, labeller: Labeller) -> Maker:
+        written = {row.key: row for row in survey.corrected}
+        written.update({item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels})
+        return Maker(
+            self.workshop,
+            self.job,
+            labeller,
+            generation=self.tenant.generation,
+            run_id=self.tenant.run_id,
+            entries=survey.entries,
+            rows={**self.rows, **written},
+            present=frozenset(info.document_id for info in self.held.values() if info.chunks == self._chunks(info)),
+            lenient=not self.tenant.full,
+        )
 
     def _chunks(self, info: DocumentInfo) -> int:
         row = self.rows.get(info.document_id.removeprefix(f"{self.source.name}/"))

@@ -4,13 +4,16 @@ INVARIANT: a document is embedded in the name of the indexing Service under its 
 hosted embedder is judged by it (tests/unit/test_ingest_build.py::test_purpose_carries_the_class).
 INVARIANT: a document that cannot be embedded stays as it is only where its labels are still those that it is shown under; it is
 made again by the next run (tests/unit/test_hosted_indexing.py::test_a_document_that_fails_is_resumed, ::test_narrowed_labels_do_not_wait).
+INVARIANT: a written context is of its document alone, and where some are missing the document is known to be made again, without
+being embedded for nothing (tests/unit/test_written_contexts_indexed.py::test_only_what_changed_is_embedded_again).
 INVARIANT: `supersedes` stays inside one source and one owner (tests/faults/test_documents.py::test_supersedes_somebody_elses_page).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +26,16 @@ from router.ingest.front_matter import fold_name
 from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of, refusal_of
 from router.ingest.markup import read_text
 from router.ingest.parse import Parser
+from router.ingest.scribe import Told
 from router.ingest.survey import Labeller, failed_row
-from router.ingest.workshop import Failure, SourceJob, Workshop
+from router.ingest.workshop import PIPELINE, ContextEstimate, Failure, SourceJob, Workshop, class_of
+from router.ingest.written_context import WRITTEN_TOKENS, at_worst, estimate_asks, fit_context
 from router.ports import DocumentSource
 
 _NOT_META = frozenset(map(fold_name, (*NARROWING, "tenant", "title", "version", "language", "supersedes")))
 _MOST_META_CHARS = 1_000
+QUIET = frozenset({"waiting", "spend_cap"})
+"""Why there is no context that the run as a whole says once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,17 @@ class Lost:
 
 
 Outcome = Made | Known | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A document in chunks, before contexts: `limit` is what the chunks were cut under, `within` the whole that a passage is of."""
+
+    chunks: tuple[Chunk, ...]
+    around: Around
+    within: str
+    limit: int
+    version: str | None
 
 
 @dataclass(slots=True)
@@ -103,15 +121,52 @@ class Maker:
 
     def make(self, documents: DocumentSource, pending: Sequence[Entry]) -> Generator[Outcome, None, None]:
         """In order; one document is parsed while the one before is embedded and stored."""
+        with contextlib.closing(self._read(documents, pending)) as read:
+            for begun in read:
+                yield self._finish(begun)
+
+    def _read(self, documents: DocumentSource, pending: Sequence[Entry]) -> Generator[_Begun, None, None]:
         before: _Begun | None = None
         with Parser(self._workshop.limits) as parser:
             for entry in pending:
                 begun = self._begin(documents, entry, parser)
                 if before is not None:
-                    yield self._finish(before)
+                    yield before
                 before = self._parsed(begun, parser)
             if before is not None:
-                yield self._finish(before)
+                yield before
+
+    def estimate(self, documents: DocumentSource, pending: Sequence[Entry]) -> ContextEstimate:
+        """What having the contexts of these documents written would take; reads and cuts them, and sends and changes nothing."""
+        scribe, total = self._job.scribe, ContextEstimate()
+        if scribe is None:
+            return total
+        prices = scribe.purse.writing.prices
+        total = replace(total, prices=prices)
+        for labelled, cut in self._cuts(documents, pending):
+            sensitivity = class_of(labelled.labels)
+            asks = scribe.measure(cut.chunks, cut.within, sensitivity)
+            expected = estimate_asks(asks)
+            total = replace(
+                total,
+                documents=total.documents + bool(asks),
+                contexts=total.contexts + len(asks),
+                local=total.local + (not scribe.permits(sensitivity)),
+                expected=total.expected + expected,
+                most=total.most + at_worst(expected, prices),
+            )
+        return total
+
+    def _cuts(self, documents: DocumentSource, pending: Sequence[Entry]) -> Iterator[tuple[Labelled, _Cut]]:
+        with contextlib.closing(self._read(documents, pending)) as read:
+            for begun in read:
+                if begun.ended is not None or begun.parsed is None:
+                    continue
+                try:
+                    labelled = self._labeller.label(begun.entry, self._narrowing(begun.parsed.front_matter))
+                except (Unlabelled, Refused):
+                    continue
+                yield labelled, self._cut(begun, begun.parsed, labelled)
 
     def _begin(self, documents: DocumentSource, entry: Entry, parser: Parser) -> _Begun:
         """Read; start parsing unless the content is known or forgotten."""
@@ -127,18 +182,27 @@ class Maker:
             forgotten = failed_row(self._job, self._generation, entry, row, "forgotten", "it was forgotten by `index forget`")
             forgotten = replace(forgotten, state="forgotten", fingerprint=content.fingerprint, content_hash=begun.content_hash)
             begun.ended = Lost(entry, forgotten, forgotten.reason, forgotten.detail)
-        elif row is not None and self._is_known(row, begun.content_hash):
+        elif row is not None and self._is_known(entry, row, begun.content_hash):
             begun.ended = Known(entry, replace(row, fingerprint=content.fingerprint))
         elif not content.ready:
             parser.start(content.data, content.name)
         return begun
 
-    def _is_known(self, row: ManifestRow, content_hash: str) -> bool:
-        return (row.state, row.content_hash, row.pipeline) == (
-            "indexed",
-            content_hash,
-            self._job.pipeline,
-        ) and row.document_id in self._present
+    def _is_known(self, entry: Entry, row: ManifestRow, content_hash: str) -> bool:
+        return self._is_held(row, content_hash) and row.pipeline == self._pipeline(entry, row)
+
+    def _is_held(self, row: ManifestRow | None, content_hash: str) -> bool:
+        """Whether the store holds it, whole and of this content."""
+        held = row is not None and (row.state, row.content_hash) == ("indexed", content_hash)
+        return held and row is not None and row.document_id in self._present
+
+    def _pipeline(self, entry: Entry, row: ManifestRow) -> str:
+        if self._job.scribe is None:
+            return self._job.pipeline
+        try:
+            return self._job.pipeline_of(self._labeller.label(entry, row.narrowing).labels)
+        except Unlabelled:
+            return ""
 
     def _unread(self, entry: Entry, error: SourceError) -> Lost:
         """A file that is being written stays as it was until the next run; anything else may no longer be shown."""
@@ -199,26 +263,46 @@ class Maker:
         except Unlabelled as fault:
             return narrowing_json(refusal_of(fault))
 
-    def _made(self, begun: _Begun, parsed: Parsed, labelled: Labelled, narrowing: str) -> Made:
+    def _cut(self, begun: _Begun, parsed: Parsed, labelled: Labelled) -> _Cut:
         assert begun.content is not None
         entry, front = begun.entry, parsed.front_matter
-        self.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
         version = str(front["version"])[:100] if front.get("version") is not None else None
         passage, title = begun.content.passage, clean_title(begun.content.title)
         build, meta = build_passages if passage else build_chunks, self._meta(entry, front, labelled)
-        around = self._around(parsed, begun.content, meta)
-        count, limit = self._workshop.embedder.count_tokens, self._workshop.embedder.card.max_tokens - around.reserve_tokens
+        within = self._within(parsed, begun.content)
+        around = self._around(parsed, begun.content, meta, within)
+        reserve = WRITTEN_TOKENS if self._job.scribe is not None else around.reserve_tokens
+        limit = self._workshop.embedder.card.max_tokens - reserve
         chunks = build(
             replace(parsed, title=title if passage else title or parsed.title),
             source=self._source.name,
             key=entry.key,
             uri=entry.uri,
-            count=count,
+            count=self._workshop.embedder.count_tokens,
             max_tokens=limit,
             version=version,
             meta=meta,
         )
-        told = with_contexts(chunks, around, count)
+        return _Cut(chunks, around, within, limit, version)
+
+    def _made(self, begun: _Begun, parsed: Parsed, labelled: Labelled, narrowing: str) -> Made | Known:
+        assert begun.content is not None
+        entry, before = begun.entry, self._rows.get(begun.entry.key)
+        self.notes.extend(Failure(entry.key, "label_note", note) for note in labelled.notes)
+        cut = self._cut(begun, parsed, labelled)
+        chunks, limit, version = cut.chunks, cut.limit, cut.version
+        told = with_contexts(chunks, cut.around, self._workshop.embedder.count_tokens)
+        pipeline = self._job.pipeline_of(labelled.labels)
+        if self._job.scribe is not None:
+            written = self._written(entry, cut, labelled)
+            told = self._with_written(told, written)
+            pipeline = f"{pipeline}+partly.{_digest(written.texts)}" if written.again else pipeline
+            if (
+                before is not None
+                and self._is_held(before, begun.content_hash)
+                and (before.pipeline == pipeline or (written.waiting and self._may_stay(before, labelled)))
+            ):  # nothing new to show, or soon: not embedded for so little
+                return Known(entry, replace(before, fingerprint=begun.content.fingerprint))
         twins: tuple[Chunk, ...] = ()
         if self._job.contexts == "both":
             twins = tuple(replace(chunk, chunk_id=twin_id(chunk.chunk_id)) for chunk in told)
@@ -238,22 +322,53 @@ class Maker:
         row = ManifestRow(
             self._source.tenant, self._generation, self._source.name, entry.key, "indexed", begun.content.fingerprint,
             begun.content_hash, version, len(vectors), labelled.digest, narrowing, self._workshop.embedder.card.id,
-            self._job.pipeline, indexed_at_us=self._workshop.now_us(),
+            pipeline, indexed_at_us=self._workshop.now_us(),
         )  # fmt: skip
         return Made(entry, row, document)
 
-    def _around(self, parsed: Parsed, content: Content, meta: Mapping[str, str]) -> Around:
+    def _within(self, parsed: Parsed, content: Content) -> str:
+        """The whole that a passage was cut from; nothing where it does not hold it, being the whole of something else."""
+        whole = clean_text(content.within) if content.passage else ""
+        return whole if whole and all(block.text in whole for block in parsed.blocks) else ""
+
+    def _around(self, parsed: Parsed, content: Content, meta: Mapping[str, str], within: str) -> Around:
         """What contexts are made from, all of it of this document."""
         if self._job.contexts == "none":
             return Around()
         if content.passage:
-            whole = clean_text(content.within)
-            within = all(block.text in whole for block in parsed.blocks)  # else it is the whole of something else
-            return read_code_around(whole) if within and looks_like_code(whole) else Around()
+            return read_code_around(within) if within and looks_like_code(within) else Around()
         if is_code(parsed):
             return read_code_around(_whole(parsed.blocks))
         headings = [block.text for block in parsed.blocks if block.kind == "heading"]
         return read_prose_around(headings, {**parsed.meta, **meta})
+
+    def _written(self, entry: Entry, cut: _Cut, labelled: Labelled) -> Told:
+        """Contexts written for this document under its labels; a note says of how many there are none, and why."""
+        assert self._job.scribe is not None
+        told = self._job.scribe.tell(
+            cut.chunks,
+            cut.within,
+            source=self._source.name,
+            document_id=f"{self._source.name}/{entry.key}",
+            sensitivity=class_of(labelled.labels),
+            run_id=self._run_id,
+        )
+        for code, count in sorted(told.codes.items()):
+            if code not in QUIET:
+                detail = f"{count} of {len(cut.chunks)} chunks stand under a structural context: {code}"
+                self.notes.append(Failure(entry.key, "context_not_written", detail))
+        return told
+
+    def _with_written(self, chunks: Sequence[Chunk], told: Told) -> tuple[Chunk, ...]:
+        count = self._workshop.embedder.count_tokens
+        return tuple(
+            replace(chunk, context=fit_context(text, count)) if text else chunk
+            for chunk, text in zip(chunks, told.texts, strict=True)
+        )
+
+    def _may_stay(self, before: ManifestRow, labelled: Labelled) -> bool:
+        """Whether the store may show what it has until the answers are there: made under these labels and by these rules, but for contexts."""
+        return before.label_digest == labelled.digest and before.pipeline.split("+")[0] == PIPELINE
 
     def _vectors(self, chunks: Sequence[Chunk], labelled: Labelled, limit: int) -> list[Embedded]:
         """One call a document; a chunk without a context reads like its plain twin and is embedded once."""
@@ -294,6 +409,10 @@ class Maker:
                 pass
         self.notes.append(Failure(entry.key, "supersedes_dropped", why))
         return None
+
+
+def _digest(texts: Sequence[str | None]) -> str:
+    return hashlib.sha256("\0".join(text or "" for text in texts).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _whole(blocks: Sequence[Block]) -> str:

@@ -170,10 +170,14 @@ def _absent(
                 "chunks_differ",
                 f"{held[row.document_id].chunks} chunks in the store, {row.chunks} in the manifest",
             )
-        elif row.pipeline != job.pipeline:
+        elif row.pipeline.startswith(f"{job.pipeline}+partly."):
+            yield row.document_id, "contexts_missing", "some of its contexts are not written yet"
+        elif row.pipeline not in (job.pipeline, f"{job.pipeline}+local"):
             yield row.document_id, "changed", "it was made by another version of parser, chunker or contexts"
         elif _has_changed(job, entry, row):
             yield row.document_id, "changed", "it reads otherwise than when it was indexed"
+        elif row.fingerprint == entry.fingerprint:
+            yield row.document_id, "changed", "labels or permits say otherwise now whether its contexts may be written outside"
     for row in known.values():
         if row.state == "indexed" and row.model_id != workshop.embedder.card.id:
             yield row.document_id, "other_model", f"embedded by `{row.model_id}`"

@@ -107,7 +107,8 @@ def survey_source(
             after = failed_row(job, generation, entry, row, fault.reason, fault.detail)
             _unlabelled(survey, entry, after, row, info, again=_may_be_labelled(labeller, entry, row, job.pipeline))
             continue
-        _labelled(survey, entry, row, info, labelled, job.pipeline)
+        indexed = row is not None and row.state == "indexed"
+        _labelled(survey, entry, row, info, labelled, job.pipeline_of(labelled.labels) if indexed else job.pipeline)
     survey.drops.extend(Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries)
     listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
     survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)

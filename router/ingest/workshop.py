@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from router.domain import LabelChange, Source
+from router.domain import LabelChange, Labels, Source
 from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import LIMITS, ParseLimits
 from router.ingest.context import VERSION as CONTEXT_VERSION
-from router.ports import DocStore, DocumentSource, Embedder, Manifest
+from router.ingest.scribe import Scribe
+from router.ingest.written_context import Prices
+from router.ports import DocStore, DocumentSource, Embedder, Manifest, Tokens
 
 PIPELINE = "3"
 """Version of parser and chunker: a document made by another is made again."""
 
-Contexts = Literal["none", "structure", "both"]
+Contexts = Literal["none", "structure", "both", "claude"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceJob:
-    """`contexts`: a plain index, a contextual one, or both."""
+    """`contexts`: a plain index, a contextual one, or both; with `claude` a contextual one whose contexts `scribe` has written."""
 
     source: Source
     documents: DocumentSource
     contexts: Contexts = "structure"
+    scribe: Scribe | None = None
 
     @property
     def pipeline(self) -> str:
         """What the manifest keeps of how a document was made: parser, chunker, contexts."""
-        return PIPELINE if self.contexts == "none" else f"{PIPELINE}+{self.contexts}+{CONTEXT_VERSION}"
+        made = PIPELINE if self.contexts == "none" else f"{PIPELINE}+{self.contexts}+{CONTEXT_VERSION}"
+        return made if self.scribe is None else f"{made}+{self.scribe.version}"
+
+    def pipeline_of(self, labels: Labels) -> str:
+        """The same of a document under these labels: where its class may not be sent away its contexts are structural ones, and
+        a change of labels or permits across that line makes it anew."""
+        if self.scribe is None or self.scribe.permits(class_of(labels)):
+            return self.pipeline
+        return f"{self.pipeline}+local"
+
+
+def class_of(labels: Labels) -> int:
+    """The class of everything in a document: its sensitivity, and the highest where that is unknown."""
+    sensitivity = labels.get("sensitivity")
+    return sensitivity if type(sensitivity) is int else 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,43 @@ class SourceReport:
     failures: list[Failure] = field(default_factory=list)
     notes: list[Failure] = field(default_factory=list)
     error: SourceError | None = None
+    estimate: ContextEstimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEstimate:
+    """What having contexts written would take, before anything is sent. `expected` is with the provider keeping each document for
+    the asks after its first, `most` without. `local` documents may not be sent; money is None without prices."""
+
+    documents: int = 0
+    contexts: int = 0
+    local: int = 0
+    expected: Tokens = field(default_factory=Tokens)
+    most: Tokens = field(default_factory=Tokens)
+    prices: Prices | None = None
+
+    def money(self, *, batch: bool) -> tuple[float, float] | None:
+        """Expected, and at most."""
+        if self.prices is None:
+            return None
+        return self.prices.of(self.expected, batch=batch), self.prices.of(self.most, batch=batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReport:
+    """What came of written contexts in one run. `structural` are chunks that stand under a structural one, by reason; `waiting` were
+    sent and not answered yet. `stopped` is why nothing more was asked."""
+
+    written: int
+    reused: int
+    direct: int
+    batched: int
+    waiting: int
+    structural: Mapping[str, int]
+    stopped: str
+    tokens: Tokens
+    money: float | None
+    currency: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +153,4 @@ class IndexReport:
     dry_run: bool
     elapsed_s: float
     sources: tuple[SourceReport, ...]
+    contexts: ContextReport | None = None

@@ -120,13 +120,32 @@ def index_run(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Rebuild into a new generation, then switch.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Say what written contexts would take, in tokens and money; nothing is sent or done."),
+    ] = False,
+    contexts: Annotated[
+        str | None,
+        typer.Option(help="In this run: none, structure, both or claude, instead of what pointsman.toml says of each source."),
+    ] = None,
+    spend_cap: Annotated[
+        float | None, typer.Option(help="The most that this run may spend on contexts, in the currency of the prices.", min=0)
+    ] = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Bring documents and tables up to date. Example: pointsman index handbook"""
     from router.doors.cli.index import run_index
 
-    run_index(sources or [], full=full, dry_run=dry_run, **_options(ctx, json, config))
+    run_index(
+        sources or [],
+        full=full,
+        dry_run=dry_run,
+        estimate=estimate,
+        contexts=contexts,
+        spend_cap=spend_cap,
+        **_options(ctx, json, config),
+    )
 
 
 @index_app.command("status")

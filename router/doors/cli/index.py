@@ -8,16 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from router.app import Router
 from router.doors.cli.output import console, one_line, print_json, print_table, say
-from router.errors import CHECK_FAILED, SourceError
+from router.errors import CHECK_FAILED, SourceError, UsageError
 
 if TYPE_CHECKING:
     from router.domain import TableSnapshot
     from router.ingest.tables import TableReport
-    from router.ingest.workshop import IndexReport, Progress, SourceReport
+    from router.ingest.workshop import ContextEstimate, ContextReport, Contexts, IndexReport, Progress, SourceReport
 
 
 @contextlib.contextmanager
@@ -48,13 +48,28 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
         yield show
 
 
-def run_index(sources: Sequence[str], *, full: bool, dry_run: bool, as_json: bool, config: Path | None) -> None:
+def run_index(
+    sources: Sequence[str],
+    *,
+    full: bool,
+    dry_run: bool,
+    as_json: bool,
+    config: Path | None,
+    estimate: bool = False,
+    contexts: str | None = None,
+    spend_cap: float | None = None,
+) -> None:
     """Documents and tables; a name stands for what is called so, a source, a table or both. A dry run copies no table."""
+    wanted = _parse_contexts(contexts)
     with Router.open(config) as router, progress_bar() as progress:
         tables = [name for name in sources if name in router.settings.tables]
         named = [name for name in sources if name not in tables or name in router.settings.sources]
-        report = router.index(named, full=full, dry_run=dry_run, progress=progress) if named or not sources else None
-        copied = router.copy_tables(tables, full=full) if not dry_run and (tables or not sources) else []
+        report = None
+        if named or not sources:
+            report = router.index(
+                named, full=full, dry_run=dry_run, estimate=estimate, contexts=wanted, spend_cap=spend_cap, progress=progress
+            )
+        copied = router.copy_tables(tables, full=full) if not (dry_run or estimate) and (tables or not sources) else []
     if as_json:
         print_json({**(report_json(report) if report is not None else {}), "tables": [_table_json(item) for item in copied]})
     else:
@@ -66,8 +81,19 @@ def run_index(sources: Sequence[str], *, full: bool, dry_run: bool, as_json: boo
         raise SystemExit(SourceError.exit_code)
 
 
+def _parse_contexts(contexts: str | None) -> Contexts | None:
+    from router.ingest.workshop import Contexts
+
+    if contexts is not None and contexts not in get_args(Contexts):
+        raise UsageError(
+            "contexts_unknown", f"there are no contexts `{contexts}`", f"choose one of {', '.join(get_args(Contexts))}"
+        )
+    return cast("Contexts | None", contexts)
+
+
 def report_json(report: IndexReport) -> dict[str, Any]:
     return {
+        **({"contexts": dataclasses.asdict(report.contexts)} if report.contexts is not None else {}),
         "run_id": report.run_id,
         "dry_run": report.dry_run,
         "elapsed_s": round(report.elapsed_s, 3),
@@ -95,6 +121,20 @@ def _source_json(source: SourceReport) -> dict[str, Any]:
         "failures": [{"key": item.key, "reason": item.reason, "detail": item.detail} for item in source.failures],
         "notes": [{"key": item.key, "reason": item.reason, "detail": item.detail} for item in source.notes],
         "error": source.error.as_json()["error"] if source.error is not None else None,
+        **({"estimate": _estimate_json(source.estimate)} if source.estimate is not None else {}),
+    }
+
+
+def _estimate_json(estimate: ContextEstimate) -> dict[str, Any]:
+    """Money is [expected, at most], for one call after another and for batches; null without prices."""
+    return {
+        "documents": estimate.documents,
+        "contexts": estimate.contexts,
+        "local_documents": estimate.local,
+        "tokens": {"expected": dataclasses.asdict(estimate.expected), "most": dataclasses.asdict(estimate.most)},
+        "currency": estimate.prices.currency if estimate.prices is not None else None,
+        "direct": estimate.money(batch=False),
+        "batch": estimate.money(batch=True),
     }
 
 
@@ -111,8 +151,49 @@ def print_report(report: IndexReport, *, details: bool = True) -> None:
             say(f"not indexed  {one_line(source.source + '/' + item.key)}  {item.reason}: {one_line(item.detail)}", "yellow")
         for item in source.notes if details else ():
             say(f"note  {one_line(source.source + '/' + item.key)}  {item.reason}: {one_line(item.detail)}", "dim")
+        if source.estimate is not None:
+            _print_estimate(source.source, source.estimate)
+    if report.contexts is not None:
+        _print_contexts(report.contexts)
     if not report.dry_run:
         say(f"{sum(source.chunks for source in report.sources)} chunks in {report.elapsed_s:.1f} s", "dim")
+
+
+def _print_estimate(source: str, estimate: ContextEstimate) -> None:
+    tokens = f"about {estimate.expected.total:,} tokens, at most {estimate.most.total:,} if the provider keeps no document"
+    say(f"{source}: {estimate.contexts} contexts of {estimate.documents} documents would be written, {tokens}")
+    if (batch := estimate.money(batch=True)) is not None and (direct := estimate.money(batch=False)) is not None:
+        assert estimate.prices is not None
+        currency = estimate.prices.currency
+        say(
+            f"{source}: in batches {batch[0]:.2f} to {batch[1]:.2f} {currency}, one by one {direct[0]:.2f} to {direct[1]:.2f} {currency}"
+        )
+    else:
+        say("no money without `price_input` and `price_output` in `[contexts]`", "dim")
+    if estimate.local:
+        say(f"{source}: {estimate.local} documents may not be sent; they get structural contexts", "dim")
+
+
+def _print_contexts(contexts: ContextReport) -> None:
+    spent = f", {contexts.money:.2f} {contexts.currency}" if contexts.money is not None else ""
+    say(f"contexts: {contexts.written} written, {contexts.reused} from before; {contexts.tokens.total:,} tokens{spent}", "dim")
+    for reason, count in sorted(contexts.structural.items()):
+        said = REASONS_LOCAL.get(reason, reason)
+        say(f"contexts: {count} chunks stand under a structural one: {said}", "yellow")
+    if contexts.waiting:
+        say(f"contexts: {contexts.waiting} are not answered yet; the next `pointsman index` collects them", "yellow")
+    if contexts.stopped:
+        say(f"contexts: nothing more was asked: {REASONS_LOCAL.get(contexts.stopped, contexts.stopped)}", "yellow")
+
+
+REASONS_LOCAL = {
+    "not_permitted": "no `disclose` permit for this class and purpose `context`",
+    "disclosure_not_permitted": "a permit was withdrawn during the run",
+    "no_model": "the key of `[providers.claude]` is not there",
+    "spend_cap": "the cap was reached; the next run goes on",
+    "model_refused": "the model declined",
+}
+"""Why a chunk stands under a structural context, in words."""
 
 
 def run_status(*, as_json: bool, config: Path | None) -> None:
