@@ -89,8 +89,9 @@ def merge_places(order: Sequence[str], moved: Sequence[str]) -> list[str]:
 
 
 def question_class(asking: Asking, text: str, beside: Iterable[Labels]) -> int:
-    """The tenant's class of questions; where words stand in `text` that the caller did not say, the highest of what is `beside`."""
-    least = asking.policies.question_class(asking.principal.tenant)
+    """The class of the question, and of a seed in it; where words stand in `text` that are not the question's, the highest of what is
+    `beside`."""
+    least = asking.text_class
     own = {word for said in (asking.question.text, *asking.question.context) for word in _WORD.findall(said.lower())}
     if all(word in own for word in _WORD.findall(text.lower())):
         return least

@@ -17,6 +17,7 @@ from router.domain import CLASSES, Question, Table, TableColumn
 from router.doors.bodies import AnswerBody
 from router.errors import SourceError
 from router.line import Evidence
+from router.remote import question_class
 from router.routing.steps import pick_seeds
 from router.seeded import FIRST, HIGHEST, SECOND
 from tests.claims_world import NOW, build_claims_world
@@ -472,7 +473,9 @@ def test_an_embedder_hears_of_the_class_of_the_seed(router, monkeypatch):
     """No reviewer opened the column, so nothing says that the cell is less than the highest; the caller's own words are the question's."""
     seen, embed = {}, legs.embed_question
     monkeypatch.setattr(
-        legs, "embed_question", lambda asking: (seen.update({asking.question.text: asking.text_class}), embed(asking))[1]
+        legs,
+        "embed_question",
+        lambda asking: (seen.update({asking.question.text: question_class(asking, asking.question.text, ())}), embed(asking))[1],
     )
     put(router, DEAREST)
     asked = router.line.policies.current().question_class("1")
