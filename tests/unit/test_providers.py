@@ -104,6 +104,91 @@ def test_doctor_says_what_text_could_be_sent_to(tmp_path, monkeypatch, capsys):
     assert "CANARY" not in json.dumps(found)
 
 
+COHERE = {"key_env": "SOME_KEY", "embed_model": "embed-test", "rerank_model": "rerank-test"}
+ENDPOINT = {"base_url": "http://127.0.0.1:1/v1", "model": "e5-test", "dimensions": 8}
+
+
+def hosted(tmp_path, **raw):
+    settings(tmp_path)
+    return parse_settings(raw, tmp_path)
+
+
+def test_local_models_are_the_default(tmp_path):
+    with Router(hosted(tmp_path, providers={"cohere": COHERE, "openai_compatible": ENDPOINT})) as router:
+        assert (router.remote_embedder, router.remote_reranker) == (None, None)
+        assert router.index_card == router.embedder.card
+
+
+@pytest.mark.parametrize(
+    ("raw", "said", "hint"),
+    [
+        ({"models": {"embedder": "cohere"}}, "`[models] embedder` names `cohere`", "give `embed_model` in `[providers.cohere]`"),
+        (
+            {"models": {"embedder": "cohere"}, "providers": {"cohere": {"key_env": "SOME_KEY", "rerank_model": "r"}}},
+            "`[models] embedder` names `cohere`",
+            "give `embed_model`",
+        ),
+        ({"models": {"embedder": "openai_compatible"}}, "names `openai_compatible`", "`[providers.openai_compatible]`"),
+        (
+            {"search": {"rerank_by": "cohere"}, "providers": {"cohere": {"key_env": "SOME_KEY", "embed_model": "e"}}},
+            "`[search] rerank_by` names `cohere`",
+            "give `rerank_model`",
+        ),
+    ],
+)
+def test_what_is_used_must_be_configured(tmp_path, raw, said, hint):
+    with pytest.raises(UsageError) as raised:
+        hosted(tmp_path, **raw)
+    assert said in raised.value.message
+    assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("provider", "changes", "place"),
+    [
+        ("cohere", {"key_env": "co-SECRET"}, "key_env"),
+        ("cohere", {"base_url": "http://provider.example"}, "base_url"),
+        ("cohere", {"base_url": "https://u:SECRET@provider.example"}, "base_url"),
+        ("cohere", {"embed_model": "a b"}, "embed_model"),
+        ("cohere", {"dimensions": 1}, "dimensions"),
+        ("cohere", {"calls_at_once": 0}, "calls_at_once"),
+        ("cohere", {"key": "co-SECRET"}, "key"),
+        ("openai_compatible", {"base_url": "http://10.0.0.1/v1"}, "base_url"),
+        ("openai_compatible", {"dimensions": None}, "dimensions"),
+        ("openai_compatible", {"embed_price": -1}, "embed_price"),
+    ],
+)
+def test_what_is_wrong_with_a_hosted_model_is_named(tmp_path, provider, changes, place):
+    with pytest.raises(UsageError) as raised:
+        hosted(tmp_path, providers={provider: {**(COHERE if provider == "cohere" else ENDPOINT), **changes}})
+    assert f"`providers.{provider}.{place}`" in raised.value.message
+    assert "SECRET" not in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_doctor_names_who_embeds_and_reranks(tmp_path, monkeypatch, capsys):
+    from router.doors.cli.setup import run_doctor
+
+    settings(tmp_path)
+    path = tmp_path / "pointsman.toml"
+    said = '[providers.cohere]\nkey_env = "SOME_KEY"\nembed_model = "embed-test"\nrerank_model = "rerank-test"\n'
+
+    def lines() -> dict[str, dict[str, str]]:
+        with pytest.raises(SystemExit):
+            run_doctor(as_json=True, config=path)
+        return {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+
+    monkeypatch.setenv("SOME_KEY", "co-CANARY")
+    path.write_text(said)
+    assert lines()["providers"]["message"] == "configured and not used: `[models]` and `[search]` name none"
+    path.write_text(f'{said}[models]\nembedder = "cohere"\n[search]\nrerank_by = "cohere"\n')
+    found = lines()
+    assert "cohere: embed-test embeds, cohere: rerank-test reranks" in found["providers"]["message"]
+    assert "CANARY" not in json.dumps(found)
+    assert "cohere/embed-test@" in json.dumps(found)
+    monkeypatch.delenv("SOME_KEY")
+    assert lines()["providers"]["level"] == "warning"
+
+
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 

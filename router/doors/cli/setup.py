@@ -197,7 +197,7 @@ def _providers(router: Router) -> Line:
         return "ok", "none configured: no text leaves this machine", ""
     for name, variable in keys.items():
         if variable is not None and not os.environ.get(variable, "").strip():
-            hint = f"set the environment variable `{variable}`; until then nothing is sent"
+            hint = f"set the environment variable `{variable}`; until then nothing is sent to it"
             return "warning", f"the key of `[providers.{name}]` is not there", hint
     used = []
     if named.claude is not None and router.claude is not None:
