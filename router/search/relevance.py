@@ -21,7 +21,7 @@ from typing import Any, Literal
 from router.domain import Candidate, Chunk, Passage, Ranked, Table
 from router.lexicon import STOP_WORDS, identifiers
 from router.search.decomposed import clauses
-from router.search.naming import holds_code, read_passage, share_held
+from router.search.naming import holds, holds_code, named_things, read_passage, share_held
 
 Judgement = Literal["keep", "again", "empty"]
 
@@ -61,6 +61,10 @@ class Gate:
         score = self.bias + sum(weight * value for weight, value in zip(self.weights, values, strict=True))
         return 1 / (1 + math.exp(-max(-60.0, min(60.0, score))))
 
+    def doubt(self, likely: float) -> float:
+        """The likelihood where another answer stands beside: so much less that only what needs no second search is kept."""
+        return _of_odds(_odds(likely) * _odds(self.empty) / _odds(self.again))
+
     def judge(self, values: Sequence[float], *, last: bool) -> Judgement:
         """`last` says that there is no further search: then it is kept or empty."""
         likely = self.likelihood(values)
@@ -83,9 +87,14 @@ def parse_gate(body: Mapping[str, Any]) -> Gate:
 def weigh(likely: float, prior: float) -> float:
     """The likelihood where the question was unlikely to need text at all: odds times odds. From a half on the wording says nothing
     against it, and the likelihood stays."""
-    if prior >= 0.5 or likely <= 0:
-        return likely
-    odds = likely / max(1e-9, 1 - likely) * prior / (1 - prior)
+    return likely if prior >= 0.5 else _of_odds(_odds(likely) * _odds(prior))
+
+
+def _odds(chance: float) -> float:
+    return chance / max(1e-9, 1 - chance)
+
+
+def _of_odds(odds: float) -> float:
     return odds / (1 + odds)
 
 
@@ -175,6 +184,14 @@ def names_nothing(text: str, ranked: Sequence[Ranked]) -> bool:
         return False
     held = [read_passage(_evidence(item)) for item in ranked]
     return not any(holds_code(one, name) for name in named for one in held)
+
+
+def is_about(text: str, ranked: Sequence[Ranked]) -> bool:
+    """Whether a passage stands under a title or headings that hold all that the question names: it is about that thing, whatever
+    the wording seems to ask for."""
+    named = named_things(text)
+    titles = [read_passage("\n".join((item.stored.chunk.title, *item.stored.chunk.heading_path))) for item in ranked]
+    return bool(named) and any(all(holds(title, name) for name in named) for title in titles)
 
 
 def build_note(text: str, ranked: Sequence[Ranked]) -> str:

@@ -13,7 +13,7 @@ from router.ask import ask
 from router.domain import Candidate, Chunk, Question, Ranked, Span, Stored
 from router.search.gated import gated
 from router.search.port import Hits, Ordered, Tools, Trace, drive, plain
-from router.search.relevance import FEATURES, Found, build_nearest, build_note, features, load_gate
+from router.search.relevance import FEATURES, Found, build_nearest, build_note, features, is_about, load_gate, weigh
 from router.search.simple import simple
 from tests import world
 from tests.world import NOW, ask_as, bytes_of, write_page
@@ -194,6 +194,29 @@ def test_each_feature_speaks_for_an_answer():
     gate = load_gate()
     assert min(gate.weights) >= 0
     assert 0 < gate.empty <= gate.again < 1
+
+
+def test_doubt_asks_for_what_needs_no_second_search():
+    gate = load_gate()
+    assert gate.doubt(gate.again) == pytest.approx(gate.empty)
+    assert gate.doubt(gate.again - 0.01) < gate.empty < gate.doubt(gate.again + 0.01)
+    assert [gate.doubt(0.0), gate.doubt(1.0)] == pytest.approx([0.0, 1.0], abs=1e-6)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_the_wording_only_takes_away(likely, prior, other):
+    assert 0 <= weigh(likely, prior) <= max(likely, 1e-9)
+    assert weigh(likely, min(prior, other)) <= weigh(likely, max(prior, other)) + 1e-9
+
+
+def test_what_stands_under_a_name_is_about_it():
+    page = [item("the lift stood still", title="Harbour Mills, lift 7: a worn rope"), item("Harbour Mills paid", title="Bills")]
+    assert is_about("What went wrong at Harbour Mills this year?", page)
+    assert is_about("Why did lift 7 at Harbour Mills stop?", page)
+    assert not is_about("Why did lift 8 at Harbour Mills stop?", page)
+    assert not is_about("What went wrong this year?", page)
+    assert not is_about("What went wrong at Harbour Mills this year?", page[1:])
+    assert is_about("What went wrong at Harbour Mills?", [item("x", heading=("Customers", "Harbour Mills"))])
 
 
 def test_a_missing_identifier_makes_an_answer_less_likely():
