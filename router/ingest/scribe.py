@@ -38,9 +38,10 @@ from router.ports import ContextAsk, ContextCache, ContextReply, ContextWriter, 
 
 CALL_S, BATCH_S = 90.0, 600.0
 BATCH_ITEMS, BATCH_BYTES = 10_000, 32_000_000
-LOST_AFTER_US = 120_000_000
+LOST_AFTER_US = 600_000_000
 """A batch that the provider does not list after so long never arrived."""
-SKEW_US = 300_000_000
+SKEW_US = 3_600_000_000
+"""How far two clocks may differ; whose a batch is is seen by its keys."""
 FIRST_POLL_S, LAST_POLL_S = 1.0, 30.0
 GIVE_UP_AFTER = 3
 """Failures in a row; then the run asks nobody any more."""
@@ -199,7 +200,7 @@ class Scribe:
         asks = self.asks(chunks, within)
         keys = [ask.key for ask in asks]
         known = self._cache.find(self._tenant, keys).keys() | self._cache.on_their_way(self._tenant, keys)
-        return [ask for ask in asks if ask.key not in known]
+        return list({ask.key: ask for ask in asks if ask.key not in known}.values())
 
     def _write(
         self, todo: Sequence[ContextAsk], known: dict[str, WrittenContext], sensitivity: int, run_id: str

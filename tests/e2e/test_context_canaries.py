@@ -12,6 +12,7 @@ import pytest
 from router.app import Router
 from router.config import load_settings
 from router.decision import summary
+from router.doors import cli
 from tests import anthropic_server as fake
 from tests.context_world import manual
 from tests.world import ask_as, write_world
@@ -229,3 +230,89 @@ def test_one_purse_for_all_tenants(tmp_path, server):
         for _ in range(3):
             router.index(spend_cap=0.02)
         assert set(server.batches.paid.values()) == {1}
+
+
+# --- at the command line ----------------------------------------------------------------------------------------------
+
+PRICES = "price_input = 3.0\nprice_output = 15.0\nprice_cache_read = 0.3\n"
+
+
+@pytest.fixture
+def command(monkeypatch, capfd):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(config: Path, *arguments: str):
+        try:
+            code = cli._run([*arguments, "--config", str(config)])
+        except SystemExit as stop:
+            code = stop.code
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_an_estimate_comes_before_anything_is_sent(tmp_path, server, command):
+    config = build(tmp_path / "w", server, more=PRICES)
+    code, out, _ = command(config, "index", "--estimate", "--json")
+    assert (code, server.received) == (0, [])
+    sources = {one["source"]: one["estimate"] for one in json.loads(out)["sources"]}
+    handbook = sources["handbook"]
+    assert (handbook["documents"], handbook["local_documents"], handbook["currency"]) == (2, 2, "USD")
+    assert 0 < handbook["batch"][0] <= handbook["batch"][1] < handbook["direct"][1]
+    code, out, _ = command(config, "index", "--estimate")
+    assert code == 0
+    assert "contexts of 2 documents would be written" in out
+    assert "2 documents may not be sent" in out
+    assert "USD" in out
+    code, out, _ = command(config, "index", "--json")
+    report = json.loads(out)["contexts"]
+    assert report["written"] == sum(one["contexts"] for one in sources.values())
+    assert report["money"] <= sum(one["direct"][0] for one in sources.values())
+    code, out, _ = command(config, "index")
+    assert "from before" in out
+    assert server.batches.paid.total() == report["written"]
+
+
+def test_without_prices_there_are_tokens_only(tmp_path, server, command):
+    config = build(tmp_path / "w", server)
+    code, out, _ = command(config, "index", "--estimate")
+    assert (code, "no money without" in out, "tokens" in out) == (0, True, True)
+    code, _, err = command(config, "index", "--spend-cap", "1")
+    assert (code, "price_input" in err) == (2, True)
+    assert server.received == []
+
+
+def test_a_cap_stops_and_says_so(tmp_path, server, command):
+    config = build(tmp_path / "w", server, more=PRICES)
+    code, out, _ = command(config, "index", "--spend-cap", "0.02")
+    assert code == 0
+    assert "the cap was reached; the next run goes on" in out
+    assert 0 < server.batches.paid.total() < 10
+
+
+def test_contexts_for_one_run(tmp_path, server, command):
+    config = build(tmp_path / "w", server, contexts="structure")
+    assert command(config, "index")[0] == 0
+    assert server.received == []
+    code, out, _ = command(config, "index", "handbook", "--contexts", "claude")
+    assert code == 0
+    assert "written" in out
+    assert "no `disclose` permit" in out
+    assert "OPENPAGE" in server.heard
+    assert "NOTEPAGE" not in server.heard, "not the sources that were not named"
+    code, _, err = command(config, "index", "--contexts", "nonsense")
+    assert (code, "none, structure, both, claude" in err) == (2, True)
+    config.write_text(config.read_text().partition("[providers.claude]")[0])
+    code, _, err = command(config, "index", "--contexts", "claude")
+    assert (code, "[providers.claude]" in err) == (2, True)
+
+
+def test_the_configuration_is_held_to_reason(tmp_path, server, command):
+    config = build(tmp_path / "w", server)
+    config.write_text(config.read_text().partition("[providers.claude]")[0])
+    code, _, err = command(config, "index")
+    assert (code, "no `[providers.claude]`" in err.replace("\n", " ")) == (2, True)
+    config = build(tmp_path / "v", server, more="spend_cap = 1.0\n")
+    code, _, err = command(config, "index")
+    assert (code, "cannot be held without prices" in err.replace("\n", " ")) == (2, True)
