@@ -16,10 +16,11 @@ from functools import partial
 from typing import Any
 
 from router import execute, rank
-from router.domain import Candidate, Degraded, Embedded, Purpose, Ranked, Search, Stage, Steps, Stored
+from router.domain import Candidate, Degraded, Embedded, Labels, Purpose, Ranked, Search, Stage, Steps, Stored
 from router.errors import SourceError
 from router.line import Asking
 from router.ports import Model
+from router.remote import reorder, seek
 from router.routing.gates import Probe, looked_up
 from router.routing.language import is_foreign
 from router.search import relevance
@@ -115,7 +116,7 @@ def _search_one(run: _Run, query: Query) -> Hits:
         filter=steps.searched,
         text=lexical,
         vector=vector,
-        model_id=asking.line.embedder.card.id,
+        model_id=asking.line.card.id,
         limit=limit,
         deadline_s=asking.watch.left_s(),
         plain=steps.plain,
@@ -134,14 +135,17 @@ def _embed(run: _Run, query: Query) -> tuple[Embedded | None, bytes | None]:
     if isinstance(query.meaning, bytes):
         return None, query.meaning
     if query.meaning == asking.question.text:
-        return run.done.question, run.done.question.vector if run.done.question else None
+        return run.done.question, run.done.question.dense if run.done.question else None
     purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
     line = asking.line
     embedded, degraded = execute.embed(
         query.meaning, purpose, embedder=line.embedder, threads=line.threads, watch=asking.watch, share=line.embed_share
     )
     asking.found.degraded.extend(degraded)
-    return embedded, embedded.vector if embedded is not None else None
+    if embedded is None:
+        return None, None
+    embedded = seek(asking, embedded, query.meaning, _labels(run))
+    return embedded, embedded.dense
 
 
 def _fuse(run: _Run, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -171,8 +175,9 @@ def _rank_one(run: _Run, part: Part) -> list[Ranked]:
     order = order[: max(depth, run.asking.question.k)]
     head = [run.loaded[candidate.chunk_id] for candidate in order[:depth]]
     question = part.question
-    if question is not None and run.asking.line.search.rerank_by == "local":
+    if question is not None and run.asking.line.search.rerank_by != "none":
         order[: len(head)] = _rerank(run, part, question, head) or order[: len(head)]
+        order[: len(head)] = _reorder(run, part, order[: len(head)])
     return [Ranked(run.loaded[candidate.chunk_id], candidate.legs) for candidate in order]
 
 
@@ -190,6 +195,22 @@ def _rerank(run: _Run, part: Part, question: Embedded, head: Sequence[Stored]) -
         watch.note(note="failed")
         return []
     return ranked
+
+
+def _reorder(run: _Run, part: Part, head: list[Candidate]) -> list[Candidate]:
+    """By the hosted reranker where there is one and time is left: a border, so that Cedar judges each passage in full before."""
+    asking = run.asking
+    if asking.line.remote_reranker() is None or asking.watch.left_s() < asking.question.deadline_s * asking.line.rerank_share:
+        return head
+    stored = [run.loaded[candidate.chunk_id] for candidate in head]
+    allowed = [item.stored for item in _shown(run, [Ranked(item, ()) for item in stored])]
+    by_id = {candidate.chunk_id: candidate for candidate in head}
+    return [by_id[chunk_id] for chunk_id in reorder(asking, part.text, stored, allowed, _labels(run))]
+
+
+def _labels(run: _Run) -> list[Labels]:
+    """Of everything that was read so far: what words of a later search may come from."""
+    return [item.labels for item in run.loaded.values()]
 
 
 def _load(run: _Run, chunk_ids: Sequence[str]) -> None:
@@ -217,7 +238,6 @@ def _likelihood(run: _Run, hits: Hits | None, ranked: Sequence[Ranked]) -> float
     text = run.asking.question.text if hits is None else hits.query.text or ""
     if (
         question is None
-        or question.sought is not None
         or question.sought is not None
         or not ranked
         or len(text.split()) > relevance.MOST_WORDS
