@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := env -u PIP_FIND_LINKS $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test check lock bench clean
+.PHONY: demo demo-opensearch test check lock bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/pointsman demo
+
+demo-opensearch: $(VENV)/.dev
+	deploy/dev/demo_opensearch.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit tests/conformance tests/sql tests/e2e tests/faults

@@ -10,7 +10,7 @@
 #
 # Fetched once by Maven into its own cache and checked by SHA-256. Needs a JDK of version 21 or later (OPENSEARCH_JAVA_HOME, or one
 # beside the others of this machine). As root, nodes run as user `nobody` (OpenSearch refuses to run as root).
-# HEAP (default 512m) is each node's memory, PORT (default 19201) the first of the ports.
+# HEAP (default 512m, with three nodes 320m) is each node's memory, PORT (default 19201) the first of the ports.
 set -eu
 
 version=3.5.0
@@ -104,9 +104,10 @@ configure() { # NODE COUNT
 
 launch() { # NODE COUNT
     if up "$1"; then return; fi
+    heap="${HEAP:-$([ "$2" = 1 ] && echo 512m || echo 320m)}"
     [ -d "$home/node$1/config" ] || configure "$1" "$2"
     run env OPENSEARCH_JAVA_HOME="$java" OPENSEARCH_PATH_CONF="$home/node$1/config" \
-        OPENSEARCH_JAVA_OPTS="-Xms${HEAP:-512m} -Xmx${HEAP:-512m}" \
+        OPENSEARCH_JAVA_OPTS="-Xms$heap -Xmx$heap" \
         nice -n "${NICE:-0}" "$engine/bin/opensearch" -d -p "$home/node$1/pid" >"$home/start$1.log" 2>&1 ||
         { cat "$home/start$1.log" >&2 && exit 1; }
 }
