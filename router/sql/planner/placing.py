@@ -27,7 +27,7 @@ from router.sql.planner.draft import Cond, Relation, Stop
 from router.sql.planner.index import FieldKey
 from router.sql.planner.shaping import Both, Placed, Shape, flatten, follow_way, key_at, key_fields, nearest_key
 from router.sql.planner.units import refuse_unit
-from router.sql.planner.words import PLAIN_EVENTS
+from router.sql.planner.words import AVERSE_VERBS, PLAIN_EVENTS
 
 _FLIP: dict[str, Op] = {
     "=": "<>",
@@ -309,7 +309,10 @@ def _same_event(shape: Shape, cond: Cond, key: FieldKey) -> None:
     if not cond.event or cond.event in PLAIN_EVENTS or key in shape.index.events.get(cond.event, {}):
         return
     fields = shape.index.declared[key[0]].fields
-    if sum(1 for one in fields if shape.index.info[key[0], one.name].time) > 1:
+    several = sum(1 for one in fields if shape.index.info[key[0], one.name].time) > 1
+    # `hired_on` is when nobody left; what a value says became of a row is told by the only day that there is
+    says_which = cond.after is None and any(key in keys for keys in shape.index.events.values())
+    if several or says_which or cond.event in AVERSE_VERBS:
         raise Stop("planner_no_time", (cond.event, cond.words), f"when something was `{cond.event}` is not stored")
 
 

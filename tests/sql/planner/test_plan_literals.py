@@ -201,6 +201,13 @@ def test_since_a_day_that_is_told_from_today(index, words, start):
     assert span(answered(index, f"How many claims were opened {words}?")) == ("claims.opened_on", start, None)
 
 
+@pytest.mark.parametrize("done", ["left", "stayed", "started", "retired"])
+def test_a_day_that_says_what_was_done_is_not_the_day_of_something_else(index, done):
+    """ "Left in 2024" once counted who was hired then: there is no other day."""
+    asked_back(index, f"How many technicians {done} in 2024?")
+    assert span(answered(index, "How many technicians were hired in 2025?")) == ("technicians.hired_on", *YEAR_2025)
+
+
 def test_a_code_after_the_field_that_holds_it(index):
     assert conditions(answered(index, "Which parts are in bin B-17-1?")) == [("parts.bin", "=", "B-17-1")]
     asked_back(index, "How many claims with machine LD-9?")
