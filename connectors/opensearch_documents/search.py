@@ -48,9 +48,23 @@ class Statistics:
     possible: float
 
 
-def admitted_chunks(filter_: Query, fitting: Sequence[str], plain: frozenset[str]) -> Query:
-    """Chunks under the filter whose labels fit the schema, of one index where their document has two."""
-    return all_of([{"term": {"kind": "chunk"}}, fits(fitting), _one_index(plain), filter_])
+_CHUNKS = "@chunks"
+"""Where the filter's text goes in a part. Nothing else of a part can be this text: all that a question says are words."""
+
+
+def as_text(query: Query) -> str:
+    return json.dumps(query, separators=(",", ":"))
+
+
+def admitted_chunks(filter_: str, fitting: Sequence[str], plain: frozenset[str]) -> str:
+    """Chunks under the filter whose labels fit the schema, of one index where their document has two. Filters are as large as
+    policies make them and stand in every part, so they come as text, which is written once."""
+    place = all_of([{"term": {"kind": "chunk"}}, fits(fitting), _one_index(plain)])
+    return f'{{"bool":{{"filter":[{as_text(place)},{filter_}]}}}}'
+
+
+def _fill(body: Mapping[str, Any], chunks: str) -> str:
+    return json.dumps(body, separators=(",", ":")).replace(f'"{_CHUNKS}"', chunks)
 
 
 def fits(fitting: Sequence[str]) -> Query:
@@ -65,20 +79,21 @@ def _one_index(plain: frozenset[str]) -> Query:
     return any_of([{"term": {"idx": ONLY}}, all_of([{"term": {"idx": PLAIN}}, named]), contextual])
 
 
-def count_part(chunks: Query, words: Sequence[str], wait_ms: int) -> str:
+def count_part(chunks: str, words: Sequence[str], wait_ms: int) -> str:
     """How many chunks there are, how many words together, and how many chunks hold each word of the question."""
     aggregations: dict[str, Any] = {"length": {"sum": {"field": "length"}}}
     if words:
         held = {str(at): {"term": {"words": word}} for at, word in enumerate(words)}
         aggregations["words"] = {"filters": {"filters": held}}
-    return json.dumps(
+    return _fill(
         {
             "size": 0,
             "track_total_hits": True,
             "timeout": f"{wait_ms}ms",
-            "query": {"bool": {"filter": [chunks]}},
+            "query": {"bool": {"filter": [_CHUNKS]}},
             "aggs": aggregations,
-        }
+        },
+        chunks,
     )
 
 
@@ -95,38 +110,39 @@ def read_statistics(answer: Mapping[str, Any], words: Sequence[str]) -> Statisti
     return Statistics(admitted, max(1.0, length / max(1, admitted)), present, possible if admitted else 0.0)
 
 
-def lexical_part(chunks: Query, statistics: Statistics, limit: int, wait_ms: int) -> str:
+def lexical_part(chunks: str, statistics: Statistics, limit: int, wait_ms: int) -> str:
     """The best by words, equal scores by id; their vectors come along for the other score."""
     terms = [
         {"term": {"words": {"value": word, "boost": (_K1 + 1) * weight}}}
         for word, weight in statistics.weights.items()
         if weight > 0
     ]
-    query = {"bool": {"must": [{"bool": {"should": terms, "minimum_should_match": 1}}], "filter": [chunks]}}
-    return _leg_part(query, limit, wait_ms, ("counts", "length", "vector"))
+    query = {"bool": {"must": [{"bool": {"should": terms, "minimum_should_match": 1}}], "filter": [_CHUNKS]}}
+    return _leg_part(chunks, query, limit, wait_ms, ("counts", "length", "vector"))
 
 
-def dense_part(chunks: Query, vector: Sequence[float], limit: int, wait_ms: int, *, exact: bool) -> str:
+def dense_part(chunks: str, vector: Sequence[float], limit: int, wait_ms: int, *, exact: bool) -> str:
     """The nearest, equal scores by id: each admitted chunk measured, or by the graph under the filter."""
     numbers = list(vector)
     if exact:
-        inner = all_of([chunks, {"term": {"directed": True}}])
         params = {"field": "v", "query_value": numbers, "space_type": "cosinesimil"}
         script = {"lang": "knn", "source": "knn_score", "params": params}
-        query: dict[str, Any] = {"script_score": {"query": {"bool": {"filter": [inner]}}, "script": script}}
+        query: dict[str, Any] = {
+            "script_score": {"query": {"bool": {"filter": [_CHUNKS, {"term": {"directed": True}}]}}, "script": script}
+        }
     else:
         nearest = {
             "vector": numbers,
             "k": min(limit, MOST_NEIGHBOURS),
-            "filter": chunks,
+            "filter": _CHUNKS,
             "method_parameters": {"ef_search": EF_SEARCH},
         }
         query = {"knn": {"v": nearest}}
-    return _leg_part(query, limit, wait_ms, ("counts", "length"))
+    return _leg_part(chunks, query, limit, wait_ms, ("counts", "length"))
 
 
-def _leg_part(query: Mapping[str, Any], limit: int, wait_ms: int, fields: Sequence[str]) -> str:
-    return json.dumps(
+def _leg_part(chunks: str, query: Mapping[str, Any], limit: int, wait_ms: int, fields: Sequence[str]) -> str:
+    return _fill(
         {
             "size": min(limit, MOST_RESULTS),
             "track_total_hits": False,
@@ -135,7 +151,8 @@ def _leg_part(query: Mapping[str, Any], limit: int, wait_ms: int, fields: Sequen
             "docvalue_fields": [*_HIT_FIELDS, *fields],
             "query": query,
             "sort": [{"_score": "desc"}, {"id": "asc"}],
-        }
+        },
+        chunks,
     )
 
 

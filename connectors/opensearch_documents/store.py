@@ -62,7 +62,7 @@ class OpenSearchDocuments:
         self._document_type = document_type
         self._exact_below = exact_below
         self._words = Words()
-        self._lowered: dict[int, tuple[Filter, EntityType, Query]] = {}
+        self._lowered: dict[int, tuple[Filter, EntityType, str]] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class OpenSearchDocuments:
                 return answers
         raise failure(409, "")  # generations change faster than they can be asked
 
-    def _count(self, search_: Search, filter_: Query, words: Sequence[str], deadline: Deadline) -> tuple[Partition, Statistics]:
+    def _count(self, search_: Search, filter_: str, words: Sequence[str], deadline: Deadline) -> tuple[Partition, Statistics]:
         def build(state: Partition) -> list[str]:
             return [search.count_part(self._chunks(search_, filter_, state), words, _wait_ms(deadline))]
 
@@ -98,7 +98,7 @@ class OpenSearchDocuments:
         return state, search.read_statistics(counted, words)
 
     def _search_legs(
-        self, search_: Search, filter_: Query, state: Partition, statistics: Statistics, deadline: Deadline
+        self, search_: Search, filter_: str, state: Partition, statistics: Statistics, deadline: Deadline
     ) -> Found | None:
         """Both legs in one request, on the very index that was counted; None where it is gone by now."""
         chunks, limit, wait_ms = self._chunks(search_, filter_, state), max(0, search_.limit), _wait_ms(deadline)
@@ -118,7 +118,7 @@ class OpenSearchDocuments:
         candidates = search.read_candidates(hits.get("lexical", ()), hits.get("dense", ()), statistics, vector)
         return Found(candidates, statistics.admitted, statistics.possible if candidates else 0.0, failed)
 
-    def _chunks(self, search_: Search, filter_: Query, state: Partition) -> Query:
+    def _chunks(self, search_: Search, filter_: str, state: Partition) -> str:
         return search.admitted_chunks(filter_, state.fitting(self._document_type()), search_.plain)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -182,9 +182,9 @@ class OpenSearchDocuments:
         kind: list[Query] = [{"term": {"kind": "chunk"}}] if chunks else []
 
         def build(state: Partition) -> list[str]:
-            inner = [*kind, *wanted, search.fits(state.fitting(self._document_type())), filter_]
-            query = {"bool": {"filter": inner}}
-            return [json.dumps({"query": query, "track_total_hits": False, "timeout": f"{_wait_ms(deadline)}ms", **body})]
+            place = search.as_text(all_of([*kind, *wanted, search.fits(state.fitting(self._document_type()))]))
+            rest = json.dumps({"track_total_hits": False, "timeout": f"{_wait_ms(deadline)}ms", **body})
+            return [f'{{"query":{{"bool":{{"filter":[{place},{filter_}]}}}},{rest[1:]}']
 
         asked = self._partitions.ask(tenant, build, deadline)
         if asked is None:
@@ -205,6 +205,7 @@ class OpenSearchDocuments:
             yield row["source"], row["id"], mapping.read_labels(row["labels"])
 
     def admitted(self, tenant: str, f: Filter) -> list[str]:
+        filter_ = self._lower(f)
         body = {"size": _MOST_AT_ONCE + 1, "sort": [{"id": "asc"}], "_source": False, "docvalue_fields": ["id"]}
         documents: list[Query] = [{"term": {"kind": "document"}}]
         hits = self._hits(tenant, f, documents, body, self._partitions.soon(), chunks=False)
@@ -213,7 +214,7 @@ class OpenSearchDocuments:
         state = self._partitions.state(tenant, self._partitions.soon())
         if state is None:
             return []
-        query = all_of([search.fits(state.fitting(self._document_type())), self._lower(f)])
+        query = all_of([search.fits(state.fitting(self._document_type())), json.loads(filter_)])
         return [row["id"] for row in self._partitions.pages(state.index, query, ("id",))]
 
     def _rows(self, tenant: str, generation: str | None, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -248,7 +249,7 @@ class OpenSearchDocuments:
         current = self._partitions.current(tenant, self._partitions.soon())
         return None if current is None else current.removeprefix(f"{self._partitions.alias(tenant)}-")
 
-    def _lower(self, f: Filter) -> Query:
+    def _lower(self, f: Filter) -> str:
         """Refuse before any I/O what could be misread. Grants are remembered, so the very same filter comes with every question:
         known by identity, and the entry keeps it, so that no other object can take its place."""
         entity = self._document_type()
@@ -258,7 +259,7 @@ class OpenSearchDocuments:
             check(f, EntityType(entity.name, fields))
             if len(self._lowered) >= _MOST_LOWERED:
                 self._lowered.clear()
-            held = self._lowered[id(f)] = (f, entity, lower_filter(f, fields))
+            held = self._lowered[id(f)] = (f, entity, search.as_text(lower_filter(f, fields)))
         return held[2]
 
     # --- writing ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from connectors.opensearch_documents.search import (
 from tests.conformance import corpus
 
 FILTER = {"term": {"l.n_rank": {"value": 7}}}
-CHUNKS = admitted_chunks(FILTER, ["s1"], frozenset())
+TEXT = search.as_text(FILTER)
+CHUNKS = admitted_chunks(TEXT, ["s1"], frozenset())
 STATISTICS = Statistics(100, 20.0, {"pump": 1.5, "seal": 0.5}, 4.4)
 
 
@@ -78,7 +79,7 @@ def test_trap_neighbours_are_counted_by_shard() -> None:
 
 
 def test_nobody_fits_where_no_shape_does() -> None:
-    assert {"match_none": {}} in admitted_chunks(FILTER, [], frozenset())["bool"]["filter"]
+    assert '{"match_none":{}}' in admitted_chunks(TEXT, [], frozenset())
 
 
 def test_trap_zero_vector_is_a_400() -> None:
@@ -160,6 +161,14 @@ def test_words_hold_no_space_and_fit_a_term(text: str) -> None:
 
 
 def test_one_index_of_two() -> None:
-    whole = json.dumps(search.admitted_chunks(FILTER, ["s1"], frozenset({"a", "b"})))
-    assert '{"terms": {"source": ["a", "b"]}}' in whole
-    assert CHUNKS["bool"]["filter"][2] == {"bool": {"must_not": [{"term": {"idx": 1}}]}}
+    whole = admitted_chunks(TEXT, ["s1"], frozenset({"a", "b"}))
+    assert '{"terms":{"source":["a","b"]}}' in whole
+    assert json.loads(CHUNKS)["bool"]["filter"][0]["bool"]["filter"][2] == {"bool": {"must_not": [{"term": {"idx": 1}}]}}
+
+
+def test_no_question_takes_the_place_of_the_filter() -> None:
+    """A word of a question stands in the request as a word, whatever it looks like."""
+    words = Words().of_question('@chunks "@chunks" \\"@chunks')
+    assert words == ["chunk"]
+    spoken = json.loads(count_part(CHUNKS, words, 1000))
+    assert spoken["aggs"]["words"]["filters"]["filters"] == {"0": {"term": {"words": "chunk"}}}
