@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 import time
@@ -9,12 +10,15 @@ import time
 import pytest
 
 from router import attempts
+from router.ask import ask
+from router.domain import Question
 from router.remote import merge_places
 from tests import cohere_server as fake
 from tests import hosted_server as days
 from tests import hosted_world as hosted
 from tests.hosted_world import EMBED, KEY, NOBODY, RERANK, SECRET, body_of, opened, reasons, write_permits
-from tests.world import ask_as, bytes_of, ids
+from tests.unit.test_ask import wide_open
+from tests.world import NOW, ask_as, bytes_of, ids
 
 PRESS = "what does ERR-4012 on the press mean"
 ALONE = "ranked on this machine alone"
@@ -73,6 +77,7 @@ def test_the_question_is_embedded_and_the_passages_reordered(router, server):
     assert paths(server) == ["/v2/embed", "/v2/rerank"]
     assert {"dense", "lexical"} <= {leg for passage in answer.passages for leg in passage.why}
     asked = server.received[1].body
+    assert {f"{passage.title}\n{passage.text}" for passage in answer.passages} <= set(asked["documents"])  # and no context
     overlaps = {passage.document_id: days.overlap(PRESS, f"{passage.title}\n{passage.text}") for passage in answer.passages}
     assert list(overlaps.values()) == sorted(overlaps.values(), reverse=True)
     assert asked["query"] == PRESS
@@ -91,6 +96,17 @@ def test_the_question_is_embedded_and_the_passages_reordered(router, server):
 def test_what_a_person_may_not_see_is_not_sent(router, server):
     ask_as(router, "low", PRESS)
     assert b"40 bar" not in server.heard  # internal, and she is cleared for what is public
+    assert b"yellow sign" in server.heard
+
+
+def test_what_cedar_refuses_is_not_sent_though_the_store_admits_it(router, server):
+    """The border stands behind the filter: a store that let everything through would send nothing more."""
+    line = dataclasses.replace(router.line, store=wide_open(router.line.store), alarm=lambda *_, **__: None)
+    question = Question(PRESS, NOW, 5, 10.0, as_of=True, route="documents")
+    answer = ask(line, router.mint("low"), question)
+    assert {"handbook/all/signs.md", "handbook/all/welcome.md"} >= set(ids(answer)) != set()
+    assert paths(server) == ["/v2/embed", "/v2/rerank"]
+    assert b"40 bar" not in server.heard
     assert b"yellow sign" in server.heard
 
 
