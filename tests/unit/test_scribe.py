@@ -297,10 +297,12 @@ def test_a_batch_of_somebody_else_is_not_taken_for_ours(made, server, monkeypatc
         handler.close_connection = True
         raise ConnectionResetError
 
-    server.batches.creating, server.batches.polls = breaks_off, 10_000
+    get = server.batches.get
+    server.batches.creating, server.batches.get = breaks_off, lambda handler, _: breaks_off(handler)
     world.whole(wait_s=0.0)
+    assert [batch.batch_id for batch in world.cache.open_batches(TENANT)] == [""]
+    server.batches.get = get
     ((name, ours),) = server.batches.made.items()
-    ours["polls"] = 0
     theirs = {**ours, "requests": [{**one, "custom_id": f"theirs-{at}"} for at, one in enumerate(ours["requests"])]}
     server.batches.made = {"msgbatch_0000": theirs, name: ours}
     server.batches.creating = lambda handler: None
