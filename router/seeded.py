@@ -102,7 +102,8 @@ def _could_be_of_rows(asking: Asking, described: Described) -> bool:
         return False
     kind_of = kinds_of_words(asking)
     words = place.lower().split()
-    return any((kind_of(" ".join(words[at:])) or "").count(".") == 1 for at in range(len(words)))
+    runs = [" ".join(words[at:end]) for at in range(len(words)) for end in range(at + 1, len(words) + 1)]
+    return any((kind_of(run) or "").count(".") == 1 for run in runs)
 
 
 def _documents_first(asking: Asking, described: Described) -> bool:
@@ -114,7 +115,8 @@ def _documents_first(asking: Asking, described: Described) -> bool:
     asking.found.dropped += step.found.dropped
     step.found.dropped = 0
     passages = step.found.passages
-    read = watch.stage("read", lambda: read_quantities(described.description, described.rows, described.wanted, passages))
+    today = asking.question.now.date()
+    read = watch.stage("read", lambda: read_quantities(described.description, described.rows, described.wanted, passages, today))
     watch.note(count_in=len(passages), count_out=len(read))
     if not read:
         return _instead(asking, "no number", f"no single number for `{described.description}` stands in what was found")

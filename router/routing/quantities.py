@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from typing import Literal
 
@@ -62,6 +63,15 @@ _IN_WORDS = re.compile(
     re.IGNORECASE,
 )
 """Numbers in words, and words that change a number: they are not read, so what they stand in is not."""
+_SCALED = re.compile(
+    r"\b(?:in|of|all)?\s*(?:thousands?|millions?|tsd|mio|k\s?(?:eur|euro|€))(?!\w)|['\u2019]000\b|\b000s\b", re.IGNORECASE
+)
+"""Said of a whole table, its numbers are not what they look like."""
+MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_HOLDS_FROM = re.compile(
+    rf"\b(?:from|as of|as from|starting|beginning|after)\s+(?:\d{{1,2}}(?:st|nd|rd|th)?\s+)?(?:(?P<month>{_MONTH})\s+)?(?P<year>20\d\d)\b",
+    re.IGNORECASE,
+)
 _LIMITS = re.compile(
     r"\b(?:up to|at (?:most|least)|no (?:more|less|later) than|not (?:more|less|exceed)|more than|less than|above|below|beyond|over|under|"
     r"max(?:imum)?|min(?:imum)?|limit\w*|may|must|can|cannot|allow\w*|permit\w*|within|ceiling|threshold|deadline|latest|entitle\w*|"
@@ -142,7 +152,9 @@ def kinds_in(text: str) -> frozenset[Kind]:
     return frozenset(_UNITS[match["unit"].lower()][0] for match in _IN_UNIT.finditer(text))
 
 
-def read_quantities(description: str, about: str, wanted: frozenset[Kind], passages: Sequence[Passage]) -> tuple[Supported, ...]:
+def read_quantities(
+    description: str, about: str, wanted: frozenset[Kind], passages: Sequence[Passage], today: date
+) -> tuple[Supported, ...]:
     """One where the passages agree on what is supported best, several (at most three) where they do not, none where nothing is.
 
     `about` is what is counted, for a description that names nothing of its own (`the limit that the policy sets`)."""
@@ -153,7 +165,7 @@ def read_quantities(description: str, about: str, wanted: frozenset[Kind], passa
     for at, passage in enumerate(passages[:MOST_PASSAGES]):
         for piece in _pieces(passage):
             score = _support(piece, required, whole=bool(named))
-            if not score or score < top:
+            if not score or score < top or _is_to_come(piece.own, today):
                 continue
             fitting = _fitting(piece, wanted)
             if fitting == []:
@@ -181,11 +193,20 @@ def _support(piece: _Piece, required: set[str], *, whole: bool) -> int:
     return 2 * len(required & own) + len((required & near) - own)
 
 
+def _is_to_come(text: str, today: date) -> bool:
+    """Whether it says of itself that it holds from a later month on."""
+    for match in _HOLDS_FROM.finditer(text):
+        month = MONTHS.index(match["month"][:3].lower()) + 1 if match["month"] else 1
+        if (int(match["year"]), month) > (today.year, today.month):
+            return True
+    return False
+
+
 def _fitting(piece: _Piece, wanted: frozenset[Kind]) -> list[Quantity] | None:
     """The only quantity that is said, in the unit beside it or the one that its heading gives it; none where none is of a wanted
     kind, None where there are several, or digits that are not read."""
     found = _quantities(piece.value)
-    if found is None:
+    if found is None or _SCALED.search(f"{piece.header}\n{piece.near}"):
         return None
     typed = [_typed(one, piece) for one in found]
     fitting = [one for one in typed if not wanted or one.kind in wanted]

@@ -2,6 +2,7 @@
 
 import re
 import time
+from datetime import date
 from decimal import Decimal
 
 import pytest
@@ -25,6 +26,8 @@ from router.routing.steps import (
     spell_out,
 )
 
+TODAY = date(2026, 12, 1)
+
 
 def passage(text, title="Approval limits", headings=()):
     return Passage(
@@ -35,7 +38,9 @@ def passage(text, title="Approval limits", headings=()):
 def read(question, *passages):
     described = parse_described(question)
     assert described is not None
-    return [one.quantity.words for one in read_quantities(described.description, described.rows, described.wanted, passages)]
+    return [
+        one.quantity.words for one in read_quantities(described.description, described.rows, described.wanted, passages, TODAY)
+    ]
 
 
 def field(name, description="", *synonyms, datatype="Decimal"):
@@ -229,6 +234,9 @@ SENTENCE = "How many claims are above what an adjuster may approve?"
         ("An adjuster may approve up to 400 euro, or 600 euro with a second signature.", []),
         ("A clerk may approve up to 400 euro.", []),
         ("An adjuster approves by form 17.", []),
+        ("From 1 January 2027 an adjuster may approve up to 600 euro.", []),
+        ("From December 2026 an adjuster may approve up to 600 euro.", ["600 euro"]),
+        ("An adjuster must answer within 30 working days.", ["30"]),
     ],
 )
 def test_sentences(text, found):
@@ -273,6 +281,13 @@ def test_what_says_it_best_and_cannot_be_read_leaves_no_second_best():
     assert read(SENTENCE, passage("An adjuster may approve up to 400 euro.", "Guide"), unsure) == []
 
 
+def test_numbers_in_thousands_are_not_what_they_look_like():
+    rows = "\n\n| role | limit |\n|---|---|\n| adjuster | 400 |\n"
+    assert read(SENTENCE, passage(f"Amounts in euro.{rows}")) == ["400 euro"]
+    assert read(SENTENCE, passage(f"Amounts in thousand euro.{rows}")) == []
+    assert read(SENTENCE, passage(f"All in k€.{rows}")) == []
+
+
 def test_the_best_supported_wins():
     near = passage("An adjuster may approve up to 300 euro for storm damage.", "Guide")
     far = passage("For storm damage: a list.\n\nAn adjuster may approve up to 900 euro.", "Storm damage")
@@ -291,7 +306,9 @@ SHAPE = re.compile(r"[0-9]{1,10}(\.[0-9]{1,2})?( (euro|dollars|pounds|percent|mi
 @given(HOSTILE, HOSTILE)
 def test_a_hostile_document_gives_a_number_or_nothing(text, title):
     described = parse_described("How many open claims are above the amount that an adjuster may approve?")
-    found = read_quantities(described.description, described.rows, described.wanted, [passage(text, title), passage(title, text)])
+    found = read_quantities(
+        described.description, described.rows, described.wanted, [passage(text, title), passage(title, text)], TODAY
+    )
     assert len(found) <= MOST_OPTIONS
     for one in found:
         assert SHAPE.fullmatch(one.quantity.words)

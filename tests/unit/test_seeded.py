@@ -222,6 +222,7 @@ def test_passages_that_disagree_are_asked_back_with_both_numbers(router):
         "How many claims are over the amount that an astronaut may approve?",
         "How many claims are above what an adjuster may approve?",  # of what the rows are compared with nothing says
         "How many claims are over the amount that an adjuster may approve in region west?",
+        "How many claims are over the amount that an adjuster may approve for open cases?",  # `open` is a stored value
     ],
 )
 def test_what_is_not_certain_is_the_ordinary_answer_and_said(router, question):
