@@ -31,7 +31,8 @@ DEPTH = 200
 SOURCE = "documents"
 PERMIT = """
 @id("evaluated-questions") @reason("a collection's questions may go to the provider that is evaluated") @owner("evaluation")
-permit (principal, action == Pointsman::Action::"disclose", resource) when { context.purpose == "search" && context.class <= 1 };
+permit (principal, action == Pointsman::Action::"disclose", resource)
+when { ["search", "rerank"].contains(context.purpose) && context.class <= 1 };
 """
 
 
@@ -50,23 +51,35 @@ class Options:
     contexts: Literal["none", "structure"] = "structure"
     fusion: Literal["zsum", "rrf", "weighted"] = "zsum"
     legs: Literal["both", "dense", "lexical"] = "both"
-    rerank: Literal["local", "none"] = "local"
+    rerank: Literal["local", "none", "cohere"] = "local"
     queries: int | None = None
     strategy: str = "simple"
 
 
 def parse_options(
-    contexts: str, fusion: str, legs: str, rerank: str, queries: int | None, strategy: str = "simple", *, model: bool = False
+    contexts: str,
+    fusion: str,
+    legs: str,
+    rerank: str,
+    queries: int | None,
+    strategy: str = "simple",
+    *,
+    providers: ProviderSettings | None = None,
 ) -> Options:
-    parse_strategy(strategy, model=model)
+    parse_strategy(strategy, model=providers is not None and providers.claude is not None)
     for name, value, known in (
         ("contexts", contexts, ("none", "structure")),
         ("fusion", fusion, ("zsum", "rrf", "weighted")),
         ("legs", legs, ("both", "dense", "lexical")),
-        ("rerank", rerank, ("local", "none")),
+        ("rerank", rerank, ("local", "none", "cohere")),
     ):
         if value not in known:
             raise UsageError("option_unknown", f"`{value}` is not a value of --{name}", f"one of {', '.join(known)}")
+    if rerank == "cohere" and (providers is None or providers.cohere is None or not providers.cohere.rerank_model):
+        raise UsageError(
+            "provider_missing", "`--rerank cohere` needs a configuration that names Cohere's reranker",
+            "name one with --config that has `rerank_model` in `[providers.cohere]`",
+        )  # fmt: skip
     return Options(contexts, fusion, legs, rerank, queries, strategy)  # type: ignore[arg-type]
 
 
@@ -171,6 +184,7 @@ def run_retrieval(
         "ms": {"p50": percentile(total_us, 50), "p95": percentile(total_us, 95)},
         "stages_ms": _stages(answers),
         "index_chunks_per_s": round(report / seconds, 1),
+        "not_reranked": sum(any(entry.stage == "rerank" for entry in answer.degraded) for answer in answers),
         "settings": {
             "store": "sqlite",
             "contexts": options.contexts,
@@ -186,7 +200,8 @@ def run_retrieval(
 
 
 def open_throw_away(folder: Path, options: Options, providers: ProviderSettings | None = None) -> Router:
-    """`providers` are the operator's: with them goes a permit to send them questions about searches, for the collection's own folder."""
+    """`providers` are the operator's: with them goes a permit to send them questions about searches, and passages to be reranked, for
+    the collection's own folder."""
     write_starter(folder, tenant="eval", group="readers", sensitivity="internal")
     settings = load_settings(folder / FILE_NAME)
     make_development_issuer(settings)

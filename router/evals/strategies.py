@@ -46,7 +46,7 @@ def run_strategies(
 ) -> dict[str, Any]:
     """One index, every strategy; the figures as they are printed."""
     collection = retrieval.load_collection(folder)
-    arms = parse_arms(names, model=providers is not None)
+    arms = parse_arms(names, model=providers is not None and providers.claude is not None)
     classes = [Asked("own", collection.queries[:queries], collection.judged), build_compound(collection, queries)]
     options = Options()
     with (

@@ -8,12 +8,13 @@ import math
 import pytest
 
 from router.app import Router
+from router.config import parse_settings
 from router.domain import Steps
 from router.errors import UsageError
 from router.evals.access import as_json, run_access
 from router.evals.retrieval import load_collection, ndcg, parse_options, recall, reciprocal_rank, run_retrieval
 from router.filters import ALWAYS
-from tests import world
+from tests import cohere_server, hosted_server, world
 
 CORPUS = [
     {"_id": "b1", "title": "Boilers", "text": "A boiler is bled before the heating season begins."},
@@ -134,6 +135,28 @@ def test_retrieval_on_a_small_collection(tmp_path, monkeypatch, fusion, legs, re
     assert {"search", "asked", "answered"} <= report["stages_ms"].keys()
     assert report["settings"] | {"fusion": fusion, "legs": legs, "rerank": rerank} == report["settings"]
     assert list((tmp_path / "temp").iterdir()) == []
+
+
+@pytest.mark.parametrize(("day", "not_reranked"), [(None, 0), (hosted_server.failure(401), 2)])
+def test_a_hosted_reranker_is_measured_and_its_failures_counted(tmp_path, monkeypatch, day, not_reranked):
+    monkeypatch.setenv("SOME_KEY", "co-key")
+    for server in cohere_server.serve():
+        server.says(*([] if day is None else [day]))
+        raw = {"providers": {"cohere": {"key_env": "SOME_KEY", "rerank_model": "r-test", "base_url": server.url}}}
+        providers = parse_settings(raw, tmp_path).providers
+        report = run_retrieval(
+            write(tmp_path / "c"), parse_options("none", "zsum", "both", "cohere", None, providers=providers), None, providers
+        )
+        assert {one.path for one in server.received} == {"/v2/rerank"}
+    assert (report["not_reranked"], report["settings"]["rerank"]) == (not_reranked, "cohere")
+
+
+def test_a_hosted_reranker_must_be_named_in_a_configuration(tmp_path):
+    providers = parse_settings({"providers": {"cohere": {"key_env": "SOME_KEY"}}}, tmp_path).providers
+    for given in (None, providers):
+        with pytest.raises(UsageError) as raised:
+            parse_options("none", "zsum", "both", "cohere", None, providers=given)
+        assert raised.value.code == "provider_missing"
 
 
 def test_only_the_first_queries(tmp_path):

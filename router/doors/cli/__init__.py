@@ -316,7 +316,7 @@ def eval_retrieval(
     ] = "structure",
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
-    rerank: Annotated[str, typer.Option(help="local or none.")] = "local",
+    rerank: Annotated[str, typer.Option(help="local, none, or cohere (with --config).")] = "local",
     strategy: Annotated[str, typer.Option(help="How the collection is searched, see `eval strategies`.")] = "simple",
     transform: Annotated[
         str | None, typer.Option(help="A strategy that changes the question's words: acronyms, hyde, ...")

@@ -32,7 +32,7 @@ def run_retrieval(
 ) -> None:
     providers = _providers(config)
     chosen = _chosen(strategy, transform)
-    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries, chosen, model=providers is not None)
+    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries, chosen, providers=providers)
     with progress_bar() as progress:
         report = retrieval.run_retrieval(collection, options, progress, providers)
     _print(report, as_json=as_json)
@@ -82,7 +82,7 @@ def _providers(config: Path | None) -> ProviderSettings | None:
     from router.config import load_settings
 
     providers = load_settings(config).providers
-    return providers if providers.claude is not None else None
+    return providers if providers.claude is not None or providers.cohere is not None else None
 
 
 def run_routing(
