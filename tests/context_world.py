@@ -24,10 +24,10 @@ SERVICE = Principal("service", "indexer", "Service", TENANT, frozenset(), (), 0)
 PRICES = Prices(fresh=3.0, cache_write=3.75, cache_read=0.3, output=15.0, currency="USD")
 
 
-def manual(name: str) -> str:
+def manual(name: str, parts: int = 3) -> str:
     """A document of some eight chunks, every one of which says its name."""
-    parts = ("".join(f"The {name} has valve {part} with bolt {bolt}. " for bolt in range(34)) for part in range(3))
-    return f"# {name} manual\n\n" + "".join(f"## Part {at}\n\n{part}\n\n" for at, part in enumerate(parts))
+    texts = ("".join(f"The {name} has valve {part} with bolt {bolt}. " for bolt in range(34)) for part in range(parts))
+    return f"# {name} manual\n\n" + "".join(f"## Part {at}\n\n{part}\n\n" for at, part in enumerate(texts))
 
 
 class Remembering:
@@ -37,6 +37,9 @@ class Remembering:
 
     def __init__(self) -> None:
         self.card, self.count_tokens, self.read = embedder().card, embedder().count_tokens, 0
+
+    def embed_question(self, text: str, purpose: Purpose) -> Embedded:
+        return embedder().embed_question(text, purpose)
 
     def embed_chunks(self, texts: Sequence[str], purpose: Purpose) -> list[Embedded]:
         self.read += len(texts)

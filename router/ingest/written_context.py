@@ -45,10 +45,12 @@ SYSTEM = (
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The text of one document as a model reads it, and where in it each chunk stands (characters)."""
+    """The text of one document as a model reads it, and where in it each chunk stands (characters). `cut` says that it is the whole of
+    a passage, of which others were most likely cut, too."""
 
     text: str
     places: tuple[tuple[int, int], ...]
+    cut: bool = False
 
 
 def build_whole(chunks: Sequence[Chunk], within: str = "") -> Whole:
@@ -64,7 +66,7 @@ def build_whole(chunks: Sequence[Chunk], within: str = "") -> Whole:
             places.append((found, found + len(chunk.text)))
             at = found
         if len(places) == len(chunks):
-            return Whole(within, tuple(places))
+            return Whole(within, tuple(places), cut=True)
     parts: list[str] = []
     placed: list[tuple[int, int]] = []
     length = 0
@@ -131,7 +133,7 @@ def build_asks(whole: Whole, chunks: Sequence[Chunk], *, tenant: str, model: str
             SYSTEM,
             framed[at],
             frame_chunk(chunk, hashes[at]),
-            used[at] > 1,
+            whole.cut or used[at] > 1,
         )
         for chunk, at in zip(chunks, chosen, strict=True)
     ]

@@ -14,7 +14,7 @@ from router.config import load_settings
 from router.decision import summary
 from router.doors import cli
 from tests import anthropic_server as fake
-from tests.context_world import manual
+from tests.context_world import Remembering, manual
 from tests.world import ask_as, write_world
 
 KEY = "POINTSMAN_TEST_CONTEXT_KEY"
@@ -23,14 +23,21 @@ PERMIT = """
 permit (principal is Pointsman::Service, action == Pointsman::Action::"disclose", resource == Pointsman::Provider::"claude")
 when {{ context.purpose == "{purpose}" && context.class <= {most} }};
 """
+
+
+def page(name: str) -> str:
+    """Of a few chunks."""
+    return manual(name, 1)
+
+
 PAGES = {
-    "handbook/all/welcome.md": manual("OPENPAGE"),
-    "handbook/staff/press.md": manual("INTERNALPAGE"),
-    "handbook/hr/pay.md": manual("CANARYPAY"),
-    "handbook/board/sale.md": manual("CANARYSALE"),
-    "notes/monday.md": manual("NOTEPAGE"),
-    "notes/hidden/wednesday.md": manual("CANARYHIDDEN"),
-    "elsewhere/press.md": manual("SOUTHPAGE"),
+    "handbook/all/welcome.md": page("OPENPAGE"),
+    "handbook/staff/press.md": page("INTERNALPAGE"),
+    "handbook/hr/pay.md": page("CANARYPAY"),
+    "handbook/board/sale.md": page("CANARYSALE"),
+    "notes/monday.md": page("NOTEPAGE"),
+    "notes/hidden/wednesday.md": page("CANARYHIDDEN"),
+    "elsewhere/press.md": page("SOUTHPAGE"),
 }
 CONTEXT = "ZYGOTE harrowing context of"
 
@@ -64,7 +71,9 @@ def build(folder: Path, server, *, send="direct", purpose="context", most=1, con
 
 
 def opened(*args, **options) -> Router:
-    return Router(load_settings(build(*args, **options)))
+    made = Router(load_settings(build(*args, **options)))
+    made.__dict__["embedder"] = Remembering()  # the real one, that reads no text twice
+    return made
 
 
 def records(router: Router, kind: str = "egress") -> list[dict]:
@@ -89,7 +98,7 @@ def test_no_byte_of_a_forbidden_class_leaves(tmp_path, server, send):
         assert raised != before
         labels.write_text(raised)
         staff = router.settings.folder / "handbook" / "staff" / "press.md"
-        staff.write_text(manual("CANARYLATER"))
+        staff.write_text(page("CANARYLATER"))
         router.index()
         router.index(full=True)
         answer = ask_as(router, "max", "which valve has bolt 7", k=20)
@@ -126,7 +135,7 @@ def test_no_permit_sends_nothing_and_says_so(tmp_path, server, options):
     with opened(tmp_path / "w", server, **options) as router:
         report = router.index()
         assert (server.received, records(router), report.contexts.written) == ([], [], 0)
-        assert report.contexts.structural["not_permitted"] > 10
+        assert report.contexts.structural["not_permitted"] > 5
         assert all(source.indexed and not source.error for source in report.sources)
         assert ask_as(router, "ada", "which valve has bolt 7").passages
         assert router.index_verify() == []

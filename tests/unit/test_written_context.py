@@ -110,6 +110,7 @@ def test_a_passage_is_asked_about_in_its_whole():
     whole = "HEAD " * 20 + "the passage" + " TAIL" * 20
     (ask,) = asks(chunks("the passage", title=""), within=whole)
     assert whole in ask.document
+    assert ask.shared, "the passages beside it are asked about in the same words"
     elsewhere = asks(chunks("not in it", "nor this", title=""), within=whole)
     assert "HEAD" not in elsewhere[0].document, "a whole that does not hold the passage is of something else"
 
@@ -226,8 +227,9 @@ def test_a_document_is_paid_once_where_the_provider_keeps_it():
     expected = estimate_asks(found)
     head = estimate_tokens(found[0].document)
     assert (expected.cache_write, expected.cache_read, expected.output) == (head, 9 * head, 10 * REPLY_TOKENS)
-    (alone,) = asks(chunks("A part.", title=""), within="Before. A part. After.")
-    assert estimate_asks([alone]).cache_write == 0
+    alone = asks(chunks("word " * 900, "other " * 900, title="", path=()), window_tokens=1_000)
+    assert [ask.shared for ask in alone] == [False, False]
+    assert estimate_asks(alone).cache_write == 0
 
 
 @given(st.builds(Tokens, *(st.integers(0, 10**7) for _ in range(4))))
