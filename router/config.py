@@ -117,7 +117,8 @@ class OpenSearchSettings(_Strict):
         default=None, pattern=_VARIABLE, description="name of the environment variable that holds the password"
     )
     ca: Path | None = Field(
-        default=None, description="certificates of the authorities that vouch for the nodes; default: the system's"
+        default=None,
+        description="certificates of the authorities that vouch for the nodes; default: those of the package certifi",
     )
     client_cert: Path | None = Field(default=None, description="certificate by which this side is known, where nodes ask for one")
     client_key: Path | None = Field(default=None, description="its key")

@@ -161,7 +161,7 @@ def run(
         plain=steps.plain,
     )
     found = watch.stage("search", lambda: store.search(search))
-    watch.note(count_in=found.admitted, count_out=len(found.candidates))
+    watch.note(count_in=found.admitted, count_out=len(found.candidates), note=found.proof)
     failed = {leg for leg, _ in found.failed}
     ran = tuple(leg for leg in steps.legs if (leg == "lexical" or dense) and leg not in failed)
     return Executed(found, question if "dense" in steps.legs else None, ran)

@@ -123,7 +123,7 @@ def _search_one(run: _Run, query: Query) -> Hits:
     )
     found = asking.watch.stage("search", lambda: asking.line.store.search(search))
     asking.found.degraded.extend(execute.failed_legs(found))
-    asking.watch.note(count_in=found.admitted, count_out=len(found.candidates))
+    asking.watch.note(count_in=found.admitted, count_out=len(found.candidates), note=found.proof)
     return Hits(query, question, _fuse(run, found.candidates), found.admitted, found.possible)
 
 

@@ -86,7 +86,9 @@ class OpenSearchDocuments:
 
     def _count(self, search_: Search, filter_: str, words: Sequence[str], deadline: Deadline) -> tuple[Partition, Statistics]:
         def build(state: Partition) -> list[str]:
-            return [search.count_part(self._chunks(search_, filter_, state), words, _wait_ms(deadline))]
+            part = search.count_part(self._chunks(search_, filter_, state), words, _wait_ms(deadline))
+            _prove(filter_, {"lexical": part})
+            return [part]
 
         asked = self._partitions.ask(search_.tenant, build, deadline)
         if asked is None:
@@ -110,13 +112,14 @@ class OpenSearchDocuments:
         if limit and statistics.weights:
             parts["lexical"] = search.lexical_part(chunks, statistics, limit, wait_ms)
         if not parts:
-            return Found((), statistics.admitted)
+            return Found((), statistics.admitted, proof=_prove(filter_, {}))
+        proof = _prove(filter_, parts)
         answers = self._wire.search_many(state.index, [META_PART, *parts.values()], deadline=deadline)
         if answers is None or self._partitions.read_state(search_.tenant, answers[0]) is None:
             return None
         hits, failed = _read_legs(dict(zip(parts, answers[1:], strict=True)))
         candidates = search.read_candidates(hits.get("lexical", ()), hits.get("dense", ()), statistics, vector)
-        return Found(candidates, statistics.admitted, statistics.possible if candidates else 0.0, failed)
+        return Found(candidates, statistics.admitted, statistics.possible if candidates else 0.0, failed, proof)
 
     def _chunks(self, search_: Search, filter_: str, state: Partition) -> str:
         return search.admitted_chunks(filter_, state.fitting(self._document_type()), search_.plain)
@@ -455,6 +458,14 @@ class OpenSearchDocuments:
             if "after_key" not in each:
                 return counted, int(answer["aggregations"]["lost"]["doc_count"])
             after = each["after_key"]
+
+
+def _prove(filter_: str, parts: Mapping[Leg, str]) -> str:
+    """What is about to be sent holds the filter, character by character, or nothing is sent; the record says which parts did."""
+    for part in parts.values():
+        if filter_ not in part:
+            raise SourceError("filter_missing", "a search was built without its filter", "report this: nothing was sent")
+    return f"filter sent with {', '.join(['count', *sorted(parts)])}"
 
 
 def _read_legs(answers: Mapping[Leg, Mapping[str, Any]]) -> tuple[dict[Leg, list[dict[str, Any]]], tuple[tuple[Leg, str], ...]]:

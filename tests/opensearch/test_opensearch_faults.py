@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from connectors.opensearch_documents import OpenSearchDocuments, Place, wire
+from connectors.opensearch_documents import OpenSearchDocuments, Place, search, wire
 from router.errors import SourceError
 from router.filters import ALWAYS, Eq
 from tests.conformance import corpus, suite
@@ -137,6 +137,17 @@ def test_one_leg_fails(lab: OpenSearchLab, monkeypatch: pytest.MonkeyPatch) -> N
     assert [(leg, code) for leg, code in found.failed if code] == [("dense", "store_failed")]
     assert {candidate.legs for candidate in found.candidates} == {("lexical",)}
     failing("store_failed", lambda: suite.ask(lab.store, Eq("rank", 1), None, corpus.question(1, 0, 0, 0)))
+
+
+def test_a_search_without_its_filter_is_not_sent(lab: OpenSearchLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that was built wrongly does not leave; one that was built rightly says so for the record."""
+    assert suite.ask(lab.store, Eq("rank", 1), "shared", corpus.question(1, 0, 0, 0)).proof == (
+        "filter sent with count, dense, lexical"
+    )
+    sent = lab.door.sent_bytes
+    monkeypatch.setattr(search, "admitted_chunks", lambda *_: '{"match_all":{}}')
+    failing("filter_missing", lambda: suite.ask(lab.store, Eq("rank", 1), "shared"))
+    assert lab.door.sent_bytes == sent
 
 
 def test_mapping_conflict(lab: OpenSearchLab) -> None:
