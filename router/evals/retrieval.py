@@ -11,17 +11,17 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from router.app import Router, make_development_issuer
 from router.ask import ask
-from router.config import FILE_NAME, ProviderSettings, Settings, load_settings
+from router.config import FILE_NAME, ContextSettings, ProviderSettings, Settings, load_settings
 from router.domain import Answer, Content, Entry, Question, RawLabels, Rejected
 from router.errors import SourceError, UsageError
-from router.ingest.workshop import Progress, SourceJob
+from router.ingest.workshop import IndexReport, Progress, SourceJob
 from router.search.strategies import parse_strategy
 from router.starter import write_starter
 
@@ -32,7 +32,7 @@ SOURCE = "documents"
 PERMIT = """
 @id("evaluated-questions") @reason("a collection's questions may go to the provider that is evaluated") @owner("evaluation")
 permit (principal, action == Pointsman::Action::"disclose", resource)
-when { ["search", "rerank"].contains(context.purpose) && context.class <= 1 };
+when { ["search", "rerank", "context"].contains(context.purpose) && context.class <= 1 };
 """
 
 
@@ -48,12 +48,13 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    contexts: Literal["none", "structure"] = "structure"
+    contexts: Literal["none", "structure", "claude"] = "structure"
     fusion: Literal["zsum", "rrf", "weighted"] = "zsum"
     legs: Literal["both", "dense", "lexical"] = "both"
     rerank: Literal["local", "none", "cohere"] = "local"
     queries: int | None = None
     strategy: str = "simple"
+    written: ContextSettings = field(default_factory=ContextSettings)
 
 
 def parse_options(
@@ -65,10 +66,11 @@ def parse_options(
     strategy: str = "simple",
     *,
     providers: ProviderSettings | None = None,
+    written: ContextSettings | None = None,
 ) -> Options:
     parse_strategy(strategy, model=providers is not None and providers.claude is not None)
     for name, value, known in (
-        ("contexts", contexts, ("none", "structure")),
+        ("contexts", contexts, ("none", "structure", "claude")),
         ("fusion", fusion, ("zsum", "rrf", "weighted")),
         ("legs", legs, ("both", "dense", "lexical")),
         ("rerank", rerank, ("local", "none", "cohere")),
@@ -80,7 +82,12 @@ def parse_options(
             "provider_missing", "`--rerank cohere` needs a configuration that names Cohere's reranker",
             "name one with --config that has `rerank_model` in `[providers.cohere]`",
         )  # fmt: skip
-    return Options(contexts, fusion, legs, rerank, queries, strategy)  # type: ignore[arg-type]
+    if contexts == "claude" and (providers is None or providers.claude is None):
+        raise UsageError(
+            "provider_missing", "`--contexts claude` needs a configuration that names Claude",
+            "name one with --config that has `[providers.claude]`",
+        )  # fmt: skip
+    return Options(contexts, fusion, legs, rerank, queries, strategy, written or ContextSettings())  # type: ignore[arg-type]
 
 
 def load_collection(folder: Path) -> Collection:
@@ -172,7 +179,8 @@ def run_retrieval(
         tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place,
         open_throw_away(Path(place) / "eval", options, providers) as router,
     ):
-        report, seconds = index_collection(router, collection, options, progress)
+        made, seconds = _index(router, collection, options, progress)
+        report = made.sources[0].chunks
         answers, total_us = ask_all(router, queries, options.strategy)
         model_id = router.index_card.id
     ranked = {number: documents_of(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
@@ -184,6 +192,7 @@ def run_retrieval(
         "ms": {"p50": percentile(total_us, 50), "p95": percentile(total_us, 95)},
         "stages_ms": _stages(answers),
         "index_chunks_per_s": round(report / seconds, 1),
+        **({} if made.contexts is None else {"written": asdict(made.contexts)}),
         "not_reranked": sum(any(entry.stage == "rerank" for entry in answer.degraded) for answer in answers),
         "settings": {
             "store": "sqlite",
@@ -221,17 +230,26 @@ def open_throw_away(folder: Path, options: Options, providers: ProviderSettings 
     changed: Settings = settings.model_copy(update={"search": search})
     if providers is not None:
         (settings.policy_folder / "disclosure.cedar").write_text(PERMIT, encoding="utf-8")
-        changed = changed.model_copy(update={"providers": providers})
+        changed = changed.model_copy(update={"providers": providers, "contexts": options.written})
     return Router(changed)
 
 
 def index_collection(
     router: Router, collection: Collection, options: Options, progress: Callable[[Progress], None] | None
 ) -> tuple[int, float]:
+    report, seconds = _index(router, collection, options, progress)
+    return report.sources[0].chunks, seconds
+
+
+def _index(
+    router: Router, collection: Collection, options: Options, progress: Callable[[Progress], None] | None
+) -> tuple[IndexReport, float]:
     source = router.policies.current().sources[SOURCE]
-    job = SourceJob(source, _Passages(collection, sorted(source.groups)[0]), options.contexts)
+    scribe = router.scribe(source.tenant) if options.contexts == "claude" else None
+    job = SourceJob(source, _Passages(collection, sorted(source.groups)[0]), options.contexts, scribe)
     began = time.perf_counter()
-    report = router.index_jobs([job], progress=progress).sources[0]
+    whole = router.index_jobs([job], progress=progress)
+    report = whole.sources[0]
     if report.error is not None:
         raise report.error
     lost = [item for item in report.failures if item.reason != "empty"]
@@ -241,7 +259,7 @@ def index_collection(
             f"{len(lost)} documents were not indexed, the first for `{lost[0].reason}`",
             "check corpus.jsonl",
         )
-    return report.chunks, time.perf_counter() - began
+    return whole, time.perf_counter() - began
 
 
 def ask_all(router: Router, queries: Sequence[tuple[str, str]], strategy: str) -> tuple[list[Answer], list[int]]:

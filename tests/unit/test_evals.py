@@ -14,7 +14,7 @@ from router.errors import UsageError
 from router.evals.access import as_json, run_access
 from router.evals.retrieval import load_collection, ndcg, parse_options, recall, reciprocal_rank, run_retrieval
 from router.filters import ALWAYS
-from tests import cohere_server, hosted_server, world
+from tests import anthropic_server, cohere_server, hosted_server, world
 
 CORPUS = [
     {"_id": "b1", "title": "Boilers", "text": "A boiler is bled before the heating season begins."},
@@ -157,6 +157,29 @@ def test_a_hosted_reranker_must_be_named_in_a_configuration(tmp_path):
         with pytest.raises(UsageError) as raised:
             parse_options("none", "zsum", "both", "cohere", None, providers=given)
         assert raised.value.code == "provider_missing"
+
+
+def test_contexts_by_claude_are_measured_and_priced(tmp_path, monkeypatch):
+    """Of a collection that says what its passages were cut from; the money is in the report."""
+    monkeypatch.setenv("SOME_KEY", "sk-key")
+    folder = write(tmp_path / "c")
+    ids = [json.loads(line)["_id"] for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    texts = [json.loads(line)["text"] for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    whole = {"text": "\n\n".join(texts), "chunk_ids": ids}
+    (folder / "documents.jsonl").write_text(json.dumps(whole) + "\n")
+    for server in anthropic_server.serve():
+        server.says(anthropic_server.contexts())
+        claude = {"key_env": "SOME_KEY", "model": "claude-test", "base_url": server.url}
+        raw = {"providers": {"claude": claude}, "contexts": {"price_input": 3.0, "price_output": 15.0}}
+        settings = parse_settings(raw, tmp_path)
+        options = parse_options("claude", "zsum", "both", "none", None, providers=settings.providers, written=settings.contexts)
+        report = run_retrieval(folder, options, None, settings.providers)
+        assert report["written"]["written"] == len(server.batches.paid) == len(ids)
+        assert report["written"]["money"] > 0
+        assert report["written"]["tokens"]["cache_read"] > 0, "the whole is kept for the passages beside it"
+    with pytest.raises(UsageError) as raised:
+        parse_options("claude", "zsum", "both", "none", None)
+    assert raised.value.code == "provider_missing"
 
 
 def test_only_the_first_queries(tmp_path):

@@ -312,7 +312,10 @@ def eval_retrieval(
     ctx: typer.Context,
     collection: Annotated[Path, typer.Argument(metavar="DIR", help="BEIR layout: corpus.jsonl, queries.jsonl, qrels.tsv.")],
     contexts: Annotated[
-        str, typer.Option(help="What stands in front of each chunk: structure (words of its document) or none.")
+        str,
+        typer.Option(
+            help="What stands in front of each chunk: structure (words of its document), none, or claude (with --config)."
+        ),
     ] = "structure",
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",

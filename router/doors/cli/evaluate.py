@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from router.app import Router
-from router.config import ProviderSettings
+from router.config import ProviderSettings, load_settings
 from router.doors.cli.index import progress_bar
 from router.doors.cli.output import console, print_json, print_table, say
 from router.errors import CHECK_FAILED, SourceError, UsageError
@@ -32,7 +32,8 @@ def run_retrieval(
 ) -> None:
     providers = _providers(config)
     chosen = _chosen(strategy, transform)
-    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries, chosen, providers=providers)
+    written = load_settings(config).contexts if config is not None else None
+    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries, chosen, providers=providers, written=written)
     with progress_bar() as progress:
         report = retrieval.run_retrieval(collection, options, progress, providers)
     _print(report, as_json=as_json)
@@ -79,8 +80,6 @@ def _providers(config: Path | None) -> ProviderSettings | None:
     """Hosted models are evaluated only where a configuration is named on the command line."""
     if config is None:
         return None
-    from router.config import load_settings
-
     providers = load_settings(config).providers
     return providers if providers.claude is not None or providers.cohere is not None else None
 
