@@ -653,6 +653,10 @@ class Router:
             for name in names or sorted(declared)
         ]
 
+    def scribe(self, tenant: str) -> Scribe:
+        """What has contexts written for the documents of a tenant during one run of `index_jobs`."""
+        return _Scribes(self, None).of(tenant)
+
     @functools.cached_property
     def contexts(self) -> SqlContexts:
         """What was written and paid for."""
@@ -669,10 +673,6 @@ class Router:
         """What may leave to have contexts written: by the policies of the moment, each attempt on record before its first byte."""
 
         def may_disclose(principal: Principal, *, provider: str, purpose: str, sensitivity: int) -> object:
-    def scribe(self, tenant: str) -> Scribe:
-        """What has contexts written for the documents of a tenant during one run of `index_jobs`."""
-        return _Scribes(self, None).of(tenant)
-
             return self.policies.current().may_disclose(principal, provider=provider, purpose=purpose, sensitivity=sensitivity)
 
         record = functools.partial(self._record_index_egress, tenant)
