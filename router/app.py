@@ -117,7 +117,18 @@ class Router:
         """Write what is still summed, then let go of threads and files. Idempotent."""
         built = self.__dict__
         self._append_quietly(self._refused.drain())
-        for name in ("tables", "threads", "claude", "context_model", "cohere", "contexts", "store", "manifest", "ledger"):
+        for name in (
+            "tables",
+            "threads",
+            "leg_threads",
+            "claude",
+            "context_model",
+            "cohere",
+            "contexts",
+            "store",
+            "manifest",
+            "ledger",
+        ):
             if (part := built.pop(name, None)) is not None:
                 part.close()
         for name in ("line", "sql_line", "remote_embedder", "remote_reranker"):
@@ -293,6 +304,7 @@ class Router:
 
     @functools.cached_property
     def line(self) -> Line:
+        """What every question meets, built at the first one."""
         with self._lock:
             settings = self.settings
             return Line(
@@ -302,6 +314,7 @@ class Router:
                 store=self.store,
                 embedder=self.embedder,
                 threads=self.threads,
+                leg_threads=self.leg_threads,
                 search=settings.search,
                 two_indexes=frozenset(name for name, one in settings.sources.items() if one.contexts == "both"),
                 prefer_plain=settings.plain_sources,
@@ -362,6 +375,10 @@ class Router:
 
     @functools.cached_property
     def threads(self) -> Threads:
+        return Threads()
+
+    @functools.cached_property
+    def leg_threads(self) -> Threads:
         return Threads()
 
     @functools.cached_property

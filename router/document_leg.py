@@ -19,6 +19,7 @@ from router.filters import digest
 from router.line import Asking
 from router.narrow import apply_narrowing, narrow, receipt_of
 from router.remote import seek
+from router.search.dates import find_as_of
 from router.search.freshness import prefer_recent
 from router.search.narrowing import Narrowing
 from router.search.relevance import NEAREST, build_nearest, build_note, settled_by_rows
@@ -28,10 +29,13 @@ from router.strategy import run_strategy
 _INDEX: Mapping[str, Index] = {"documents": "plain", "contextual": "contextual"}
 """What a caller's word says of sources that have both."""
 _OLDER = re.compile(
-    r"\b(?:v(?:ersion)?\.? ?\d+|19\d\d|20\d\d|old|older|former|formerly|previous|previously|earlier|superseded|until|as of|used to)\b",
+    r"\b(?:v(?:ersion)?\.? ?\d+|old(?:er)?|former|formerly|previous|previously|earlier|superseded|used to)\b(?! than\b)",
     re.IGNORECASE,
 )
-"""Words that ask for what no longer holds: older versions then stay."""
+"""Words that ask for what no longer holds: older versions then stay. `older than` compares."""
+_AGE = re.compile(r"\b(?:how|days?|weeks?|months?|years?|hours?)[ -]old\b", re.IGNORECASE)
+_YEAR = re.compile(r"(?<![\w-])(?:19|20)\d\d(?![\w-])")
+OLDER_KEPT = "versions that were replaced are among the passages: the question asks for what held before"
 PER_DOCUMENT = 3
 """Passages of one document before each other document had its turn."""
 
@@ -180,7 +184,10 @@ def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joine
 def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked]) -> tuple[Ranked, ...]:
     """Without versions that another one replaced and without mirrors, documents mixed; all of what the filter admitted."""
     question, kept = asking.question, tuple(passages)
-    if kept and not _OLDER.search(question.text):
+    day = find_as_of(question.text, question.now.date())
+    older = day is None and asks_for_older(question.text, question.now)
+    at = question.now if day is None else datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC)
+    if kept:
         names = tuple(dict.fromkeys(item.stored.chunk.document_id for item in kept))
         try:
             newer = asking.line.store.superseding(
@@ -189,8 +196,17 @@ def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked]) -> tuple[
         except SourceError as error:
             asking.found.degraded.append(Degraded("fold", f"{error.code}: older versions may be among the passages"))
         else:
-            kept = without_superseded(kept, newer, question.now)
+            current = without_superseded(kept, newer, at)
+            if older and len(current) < len(kept):
+                asking.found.notes += (OLDER_KEPT,)
+            kept = kept if older else current
     return spread(fold(kept).kept, per_document=PER_DOCUMENT)
+
+
+def asks_for_older(text: str, now: datetime) -> bool:
+    """Whether a question is about what another version replaced: by its words, or by a year that is over."""
+    years = [int(year) for year in _YEAR.findall(text)]
+    return bool(_OLDER.search(_AGE.sub("", text))) or any(year < now.year for year in years)
 
 
 def _recheck(asking: Asking, ranked: Sequence[Ranked], k: int) -> list[Ranked]:

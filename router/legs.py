@@ -5,6 +5,7 @@ beside another that found something is said to have failed; alone, its failure i
 
 INVARIANT: gates see the caller's own catalogue and what the caller's filter admits, so what is not granted changes no route
 (tests/unit/test_legs.py::test_two_callers_who_differ_in_grants).
+INVARIANT: a leg never waits for a thread that another leg holds (tests/unit/test_consult.py::test_legs_leave_threads_to_their_calls).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from router.seeded import DESCRIBED, Spelled, find_pointing, is_described, numbe
 FOREIGN = "language_unsupported: the question does not look English; documents are searched with its words as they stand"
 LEANS = "it leans on an earlier question"
 NARROWED = "tables were not asked: sources and filters narrow documents"
+UNREAD = "tables were asked too, and could not read it"
 NOT_SAID = "what is meant is not said: please name it, or give the earlier question"
 NOT_WHOLE = "this leans on an earlier question, and it is not certain how; please ask it in full"
 SPEAKS = 0.9
@@ -270,7 +272,7 @@ class _Begun:
 
 def _begin_tables(asking: Asking, embedded: Embedded | None) -> _Begun:
     rows = asking.beside()
-    return _Begun(rows, asking.line.threads.start(partial(_tables, rows, embedded)))
+    return _Begun(rows, asking.line.leg_threads.start(partial(_tables, rows, embedded)))
 
 
 def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure: SourceError | None) -> None:
@@ -299,12 +301,13 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
             asking.found.degraded.append(Degraded(stage, f"{failed.code}: {failed.message}"))
     if pointing is None:
         withdraw_beside_rows(asking)
-    if asking.found.passages:
+    if asking.found.passages and asking.found.clarify is not None:
+        asking.found.notes += (f"{UNREAD}: {asking.found.clarify.question}",)
         asking.found.clarify = None  # what the tables could not read, the documents answer
 
 
 def _await(asking: Asking, begun: _Begun) -> None:
-    asking.line.threads.wait(asking.watch.left_s(), begun.running)
+    asking.line.leg_threads.wait(asking.watch.left_s(), begun.running)
 
 
 def _failure(run: Callable[[], None]) -> PointsmanError | None:

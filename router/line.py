@@ -41,7 +41,9 @@ class Line:
     snapshot that it serves. `vocabularies` are kept per grant and
     snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named.
     `remote_embedder` is whose vectors the index holds where that is not the local `embedder`, `remote_reranker` who reorders.
-    `two_indexes` are the sources that have a plain and a contextual index, `prefer_plain` those served better by the plain one."""
+    `threads` carry single calls and `leg_threads` whole legs, which wait for calls: in one pool, legs of many askers would hold every
+    thread that their calls need. `two_indexes` are the sources that have a plain and a contextual index, `prefer_plain` those served
+    better by the plain one."""
 
     policies: LivePolicies
     verifier: Callable[[PolicySet], Verifier]
@@ -49,6 +51,7 @@ class Line:
     store: DocStore
     embedder: Embedder
     threads: Threads
+    leg_threads: Threads
     search: SearchSettings
     recency_days: Mapping[str, float]
     two_indexes: frozenset[str]

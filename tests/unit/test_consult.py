@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from connectors import claude
 from router.app import Router
+from router.ask import ask as put
 from router.decision import decision_model
+from router.domain import Question
+from router.execute import Threads
 from tests import anthropic_server as fake
 from tests.claims_world import NOW, build_claims_world
 
@@ -20,6 +25,8 @@ permit (principal, action == Pointsman::Action::"disclose", resource == Pointsma
 when { context.purpose == "route" && context.class <= 1 };
 """
 NOWHERE = "Explain photosynthesis"
+HARD = "Why did the claims in region west rise so steeply?"
+PROSE_REPLY = fake.text("I would rather write prose")
 PROSE = "What do I need to reopen a closed claim?"
 COUNT = "How many open claims are there in region west?"
 LEANING = "and the closed ones of the north?"
@@ -350,3 +357,19 @@ def test_both_calls_share_one_half_of_the_deadline(router, server):
     assert failures(answer, "follow_up_by_model") == []
     assert len(failures(answer, "route_by_model")) == 1
     assert answer.outcome == "clarify"
+
+
+def test_legs_leave_threads_to_their_calls(tmp_path, server, monkeypatch):
+    """More askers of both legs than there are threads, each leg waiting for a model: with one pool for legs and calls nobody would
+    get a thread for the call that all wait for."""
+    monkeypatch.setenv(KEY, "sk-CANARY-KEY")
+    server.says(lambda handler, request: (time.sleep(0.05), PROSE_REPLY(handler, request)))
+    with opened(tmp_path, server, disclosure=PERMIT.replace('"route"', '"draft"')) as router:
+        router.ask(HARD, token=router.mint("analyst-1"), now=NOW, deadline_s=60.0, route="both")
+        line = dataclasses.replace(router.line, threads=Threads(2), leg_threads=Threads(2))
+        token = router.mint("analyst-1")
+        server.received.clear()
+        with ThreadPoolExecutor(6) as askers:
+            answers = list(askers.map(lambda _: put(line, token, Question(HARD, NOW, 5, 60.0, route="both")), range(6)))
+    assert server.received
+    assert not [one for answer in answers for one in answer.degraded if "deadline" in one.reason]
