@@ -88,6 +88,7 @@ JSON_COMMANDS = [
     ("policies", "check"),
     ("log", "verify"),
     ("log", "summary", "--since", "7d"),
+    ("egress", "prove", "--class", "internal"),
     ("doctor",),
     ("eval", "access", "--cases", "20"),
     ("catalog", "check"),

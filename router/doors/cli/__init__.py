@@ -65,6 +65,8 @@ app.add_typer(eval_app, name="eval")
 sql_app = typer.Typer(help="Ask the tables in SQL, as somebody: one SELECT over governed names.", **_PLAIN)
 app.add_typer(log_app, name="log")
 app.add_typer(sql_app, name="sql")
+egress_app = typer.Typer(help="What text left for hosted models, by the ledger.", **_PLAIN)
+app.add_typer(egress_app, name="egress")
 catalog_app = typer.Typer(help="A first catalogue from a database, and what is wrong with the present one.", **_PLAIN)
 app.add_typer(catalog_app, name="catalog")
 
@@ -76,6 +78,7 @@ app.add_typer(catalog_app, name="catalog")
 @log_app.callback()
 @sql_app.callback()
 @catalog_app.callback()
+@egress_app.callback()
 def root(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
     outer: dict[str, Any] = ctx.find_object(dict) or {}
     ctx.obj = {"json": json or outer.get("json"), "config": config or outer.get("config")}
@@ -305,6 +308,20 @@ def log_summary(ctx: typer.Context, since: Since = "24h", json: Json = False, co
     from router.doors.cli.log import run_summary
 
     run_summary(since, **_options(ctx, json, config))
+
+
+@egress_app.command("prove")
+def egress_prove(
+    ctx: typer.Context,
+    text_class: Annotated[str, typer.Option("--class", metavar="C", help="public, internal, confidential or restricted.")],
+    provider: Annotated[str | None, typer.Option(help="Only what went to this provider.")] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """What text of a class left, to whom and why, or that nothing did; exit code 1 when something did. Example: pointsman egress prove --class confidential"""
+    from router.doors.cli.log import run_prove
+
+    run_prove(text_class, provider=provider, **_options(ctx, json, config))
 
 
 @eval_app.command("retrieval")

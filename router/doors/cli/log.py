@@ -13,7 +13,7 @@ from router import decision
 from router.app import Router, log_file, open_ledger
 from router.config import find_settings, load_settings
 from router.decision import Summary, Verified
-from router.domain import Link, Record
+from router.domain import CLASSES, Link, Record
 from router.doors.cli.asking import read_token
 from router.doors.cli.output import one_line, print_json, print_table, say
 from router.errors import CHECK_FAILED, UsageError
@@ -140,6 +140,32 @@ def run_verify(*, as_json: bool, config: Path | None) -> None:
         if not verdicts:
             say("the ledger is empty")
     if not whole:
+        raise SystemExit(CHECK_FAILED)
+
+
+def run_prove(text_class: str, *, provider: str | None, as_json: bool, config: Path | None) -> None:
+    """Exit code 1 when text of the class left, or when a chain is broken, since nothing is proven from it."""
+    from router.review.disclosed import parse_class, prove
+
+    sensitivity, anchors = parse_class(text_class), _anchors(config)
+    with open_ledger(config) as ledger:
+        tenants = sorted({*ledger.tenants(), *anchors})
+        proof = prove({tenant: ledger.read(tenant) for tenant in tenants}, sensitivity, provider=provider, anchors=anchors)
+    if as_json:
+        print_json({**dataclasses.asdict(proof), "nothing_left": proof.nothing_left, "anchored": sorted(anchors)})
+    else:
+        to, name = f" to `{provider}`" if provider else "", CLASSES[sensitivity]
+        for one in proof.left:
+            say(
+                f"{one.tenant}: {one.attempts} attempts of {one.purpose} with {name} text to {one.provider} ({one.model}), {one.texts} texts, {one.bytes} bytes"
+            )
+        for tenant in proof.broken:
+            say(f"{tenant}: the chain is BROKEN, so nothing is proven: see `pointsman log verify`", "red")
+        if proof.nothing_left:
+            say(f"no {name} text left{to}, by {proof.records} records")
+        if proof.open:
+            say(f"{proof.open} questions were asked and never sealed: what they sent, if anything, is not on record", "yellow")
+    if not proof.nothing_left:
         raise SystemExit(CHECK_FAILED)
 
 
