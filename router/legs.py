@@ -282,14 +282,14 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
     rows_failed: PointsmanError | None = None
     if pointing is not None and pointing.name is None:
         tell_first(asking, pointing)
-        if (rows_failed := _failure(partial(_await, asking, begun))) is None:
+        if (rows_failed := _failure(asking, partial(_await, asking, begun))) is None:
             asking.watch.stages += begun.rows.watch.stages
             begun.rows.watch.stages = []
     spelled = Spelled(())
     if pointing is not None and rows_failed is None:
         spelled = spell_out_for(asking, pointing, begun.rows.found)
-    documents_failed = failure or _failure(partial(_rank, asking, candidates, spelled.tries))
-    rows_failed = rows_failed or _failure(partial(_await, asking, begun))
+    documents_failed = failure or _failure(asking, partial(_rank, asking, candidates, spelled.tries))
+    rows_failed = rows_failed or _failure(asking, partial(_await, asking, begun))
     if rows_failed is None:
         asking.join(begun.rows)
     if spelled.looked_up is not None:
@@ -310,11 +310,15 @@ def _await(asking: Asking, begun: _Begun) -> None:
     asking.line.leg_threads.wait(asking.watch.left_s(), begun.running)
 
 
-def _failure(run: Callable[[], None]) -> PointsmanError | None:
+def _failure(asking: Asking, run: Callable[[], None]) -> PointsmanError | None:
+    """Why a leg found nothing. A fault of our own takes nothing from the other leg; operators are told of it, as where it stands alone."""
     try:
         run()
     except (Refused, SourceError) as error:
         return error
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other leg is whole)
+        asking.line.alarm("fault", error=type(error).__name__, decision_id=asking.decision_id)
+        return SourceError("fault", "something failed inside", "the log names the kind of error")
     return None
 
 

@@ -158,6 +158,27 @@ def test_the_documents_fail_beside_tables(router):
     assert "documents" in [one.stage for one in answer.degraded]
 
 
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), TimeoutError(), ValueError("x"), OSError("x")], ids=lambda one: type(one).__name__
+)
+def test_a_fault_in_one_leg_leaves_the_other_whole(router, error):
+    def fail(*_, **__):
+        raise error
+
+    told = []
+    options = {"route": "both", "alarm": lambda event, **facts: told.append((event, facts["error"]))}
+    put(router, BOTH, route="both")
+    engine = Broken(router.line.tables(), run_governed=fail)
+    by_documents = put(router, BOTH, tables=lambda: engine, **options)
+    by_rows = put(router, BOTH, store=Broken(router.line.store, load=fail), **options)
+    assert by_documents.passages
+    assert by_rows.tables
+    assert [
+        (one.stage, one.reason) for answer in (by_documents, by_rows) for one in answer.degraded if "fault" in one.reason
+    ] == [("tables", "fault: something failed inside"), ("documents", "fault: something failed inside")]
+    assert told == [("fault", type(error).__name__)] * 2
+
+
 def test_both_fail(router):
     def search(_):
         raise SourceError("store_busy", "the store is busy", "try again", retryable=True)
