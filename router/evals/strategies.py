@@ -46,6 +46,8 @@ def run_strategies(
 ) -> dict[str, Any]:
     """One index, every strategy; the figures as they are printed."""
     collection = retrieval.load_collection(folder)
+    if not collection.queries or not collection.documents:
+        raise UsageError("collection_empty", f"`{folder}` has no judged query or no document", "check qrels.tsv")
     arms = parse_arms(names, model=providers is not None and providers.claude is not None)
     classes = [Asked("own", collection.queries[:queries], collection.judged), build_compound(collection, queries)]
     options = Options()

@@ -589,3 +589,15 @@ def test_token_file_of_any_length_is_refused_not_read_for_ever(command, tmp_path
     code, error = error_of(command, "whoami", "--token", path)
     assert code == 3
     assert "xxxx" not in error["message"]
+
+
+def test_an_error_that_ctrl_c_raised_elsewhere_is_an_interruption(monkeypatch, capsys):
+    def load(*_, **__):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as stopped:
+            raise ImportError("a native module was stopped while it was loaded") from stopped
+
+    monkeypatch.setattr(cli, "app", load)
+    assert cli._run(["doctor"]) == cli.INTERRUPTED
+    assert "Traceback" not in capsys.readouterr().err

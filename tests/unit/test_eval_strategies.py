@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -74,3 +75,11 @@ def test_on_the_command_line(folder):
     assert json.loads(done.stdout)["settings"]["strategy"] == "acronyms"
     for wrong in (["eval", "retrieval", folder, "--transform", "feedback"], ["eval", "strategies", folder, "--strategy", "hyde"]):
         assert run_command(*wrong, cwd=folder).returncode == 2
+
+
+def test_a_collection_without_judged_queries_is_refused(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "unjudged")
+    (copy / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nnobody\tnothing\t1\n", encoding="utf-8")
+    done = run_command("eval", "strategies", copy, "--json", cwd=copy)
+    assert done.returncode == 2
+    assert b"collection_empty" in done.stderr

@@ -618,10 +618,19 @@ def _run(args: list[str]) -> int:
             return _unread()
         raise
     except Exception as error:  # noqa: BLE001 (the shape of a failure is promised for every failure)
-        return _fault(error)
+        return _fail(_interrupted(), INTERRUPTED) if _is_interrupted(error) else _fault(error)
     if code == INTERRUPTED:  # Typer turns Ctrl-C into this
         return _fail(_interrupted(), INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: a native module that it stops while it loads raises an error of its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _misused(error: TyperException) -> int:
