@@ -82,4 +82,4 @@ def test_a_collection_without_judged_queries_is_refused(folder, tmp_path):
     (copy / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nnobody\tnothing\t1\n", encoding="utf-8")
     done = run_command("eval", "strategies", copy, "--json", cwd=copy)
     assert done.returncode == 2
-    assert b"collection_empty" in done.stderr
+    assert b"collection_empty" in done.stdout
