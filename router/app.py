@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -540,16 +540,21 @@ class Router:
 
         if declared is not None and not dry_run and (self.state / CONTEXTS_FILE).exists():
             self.contexts.keep_sources((source.tenant, source.name) for source in self.policies.current().sources.values())
-        return index_and_wait(
-            jobs,
-            self.workshop,
-            wait_s=self.settings.contexts.wait_s,
-            full=full,
-            dry_run=dry_run,
-            estimate=estimate,
-            declared=declared,
-            progress=progress,
-        )
+        try:
+            return index_and_wait(
+                jobs,
+                self.workshop,
+                wait_s=self.settings.contexts.wait_s,
+                full=full,
+                dry_run=dry_run,
+                estimate=estimate,
+                declared=declared,
+                progress=progress,
+            )
+        finally:
+            for provider, spent in self.spent().items():
+                if spent.calls or spent.failed:
+                    self.log("hosted_spent", provider=provider, **asdict(spent))
 
     def copy_tables(
         self, names: Sequence[str] = (), *, full: bool = False, progress: Callable[[TableReport], None] | None = None

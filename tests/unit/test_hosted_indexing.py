@@ -69,7 +69,12 @@ def test_what_may_go_goes_and_what_may_not_is_found_by_its_words(config, server)
         answer = ask_as(router, "max", "the accident at the press", k=10)
         found = {passage.document_id: passage.why for passage in answer.passages}
         assert "lexical" in found["handbook/hr/accident.md"]
-        assert router.ledger.read("north") is not None
+        lines = map(json.loads, (config.parent / "state" / "pointsman.jsonl").read_text().splitlines())
+        (spent,) = [line for line in lines if line["event"] == "hosted_spent"]
+        calls, tokens = len(sent), len(sent) * cohere_server.TOKENS
+        assert (spent["provider"], spent["calls"], spent["tokens"]) == ("cohere", calls, tokens)
+        assert spent["cost_micros"] == calls * round(cohere_server.TOKENS * 0.5)
+        assert spent["bytes"] == sum(one["bytes"] for one in sent)
         assert router.index_verify() == []
 
 
