@@ -22,8 +22,10 @@ from router.line import Asking
 from router.ports import Model
 from router.remote import reorder, seek
 from router.routing.gates import Probe, looked_up
+from router.routing.heads import score
 from router.routing.language import is_foreign
 from router.search import relevance
+from router.search.decomposed import clauses
 from router.search.gated import gated
 from router.search.merge import take_turns
 from router.search.port import Batch, Hits, Ordered, Part, Query, Tools, Trace, drive
@@ -262,21 +264,37 @@ def _likelihood(run: _Run, hits: Hits | None, ranked: Sequence[Ranked]) -> float
 def _weigh(run: _Run, likely: float) -> float:
     """By the wording; and beside tables that it asks for, passages are only shown where they need no second search to be believed:
     there is another answer, and it explains every word of the question."""
-    route = run.asking.found.route
-    weighed = relevance.weigh(likely, _prior(run))
-    return relevance.load_gate().doubt(weighed) if route.name == "both" and relevance.asks_for_rows(route.scores) else weighed
+    wording = _wording(run)
+    weighed = relevance.weigh(likely, 1.0 if _needs_no_wording(run) else wording)
+    return relevance.load_gate().doubt(weighed) if run.asking.found.route.name == "both" and wording < 0.5 else weighed
 
 
-def _prior(run: _Run) -> float:
-    """How likely the wording made it that text is needed at all; 1 where nobody weighed it, where it is only something to look up,
-    or where tables are no way out, because there are none for anybody."""
+def _needs_no_wording(run: _Run) -> bool:
+    """Where it is only something to look up, or where tables are no way out, because there are none for anybody."""
     found, text = run.done.found, run.asking.question.text
-    if run.asking.policies.catalog is None:
-        return 1.0
     bm25 = max((one.bm25 for one in found.candidates), default=0.0)
-    if looked_up(text, Probe(bm25, found.possible, found.admitted, 0.0)):
+    return run.asking.policies.catalog is None or looked_up(text, Probe(bm25, found.possible, found.admitted, 0.0))
+
+
+def _wording(run: _Run) -> float:
+    """How likely the wording made it that text is needed at all; 1 where nobody weighed it. Of several questions in one, that which
+    asks most for text decides: its answer is no less looked for beside a count."""
+    prior = relevance.prior_of_text(run.asking.found.route.scores)
+    parts = clauses(run.asking.question.text) if prior < 0.5 else []
+    return max([prior, *(_prior_of_part(run, part) for part in parts)]) if len(parts) > 1 else prior
+
+
+def _prior_of_part(run: _Run, part: str) -> float:
+    line, asking = run.asking.line, run.asking
+    purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
+    embedded, degraded = execute.embed(
+        part, purpose, embedder=line.embedder, threads=line.threads, watch=asking.watch, share=line.embed_share
+    )
+    asking.found.degraded.extend(degraded)
+    if embedded is None:
         return 1.0
-    return relevance.prior_of_text(run.asking.found.route.scores)
+    likely = score(line.heads(), part, embedded.vector)
+    return relevance.prior_of_part(likely.rows, likely.text)
 
 
 def _shown(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:

@@ -18,14 +18,30 @@ _ASKING = (
     r"what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|can|could|may|must|should|will|would|has|have|"
     r"name|list|show|tell|give|find|explain|describe"
 )
-_WORDS = r"(?:in|at|on|for|by|to|from|of|with|until|since)\s+(?:what|which|whom|whose|when|where|how)"
+_BEFORE = (
+    r"(?:(?:up|down|out|back|as|next|close|according)\s+)?(?:in|at|on|for|by|to|from|of|with|until|till|since|above|below|over|under|within|"
+    r"beyond|after|before|during|through|against|about|near|per|into|between|behind|without|inside|outside)"
+)
+_WORDS = rf"{_BEFORE}\s+(?:what|which|whom|whose|when|where|how)"
 _CUT = re.compile(
     rf"\?+\s+(?:and\s+|also\s+|then\s+)*|;\s+(?:and\s+)?|[,.]?\s+(?:and|but|or)\s+(?:also\s+|then\s+)?(?=(?:{_ASKING}|{_WORDS})\b)|"
     rf",\s+(?=(?:what|which|who|whom|whose|when|where|why|how)\b)|[.!]\s+(?=(?:{_ASKING})\b)",
     re.IGNORECASE,
 )
-_ASKS = re.compile(rf"^(?:(?:in|at|on|for|by|to|from|of|with|until|since)\s+)?(?:{_ASKING})\b", re.IGNORECASE)
-_POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|she|him|her|one|there)\b", re.IGNORECASE)
+_ASKS = re.compile(rf"^(?:{_BEFORE}\s+)?(?:{_ASKING})\b", re.IGNORECASE)
+_POINTS_BACK = re.compile(
+    r"\b(?:its?|they|them|their|theirs|these|those|he|she|him|his|hers?|there|th(?:is|at)|(?:which|the|new|old|other|each|every)\s+one)\b",
+    re.IGNORECASE,
+)
+_SAYS_ITSELF = re.compile(
+    # "how many are there", "there are": that something is, not where
+    r"\b(?:is|are|was|were|be|been|exists?)\s+there\b|\bthere\s+(?:is|are|was|were|has|have|will|may|can|be)\b|"
+    # "this year": a time of its own
+    r"\bth(?:is|ese)\s+(?:past\s+|last\s+|coming\s+)?(?:day|week|month|quarter|half|year|season|morning|spring|summer|autumn|winter)s?\b|"
+    # "claims that are open": a relative clause
+    r"(?<=\w)\s+that\s+(?:is|are|was|were|has|have|had|do|does|did|can|could|may|must|will|would|should|need|needs|we|you|i|they|he|she|a|an|the)\b",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[^\W_][\w.\-/]*")
 FEWEST_WORDS = 2
 """That carry content: what has fewer is no question of its own."""
@@ -55,7 +71,7 @@ def clauses(question: str) -> list[str]:
 
 def points_back(clause: str) -> bool:
     """Whether a word of it stands for something said before."""
-    return _POINTS_BACK.search(clause) is not None
+    return _POINTS_BACK.search(_SAYS_ITSELF.sub(" ", clause)) is not None
 
 
 def split(question: str) -> list[str]:
@@ -65,7 +81,7 @@ def split(question: str) -> list[str]:
         return pieces
     parts: list[str] = []
     for piece in pieces:
-        lacking = len(content(piece)) < FEWEST_WORDS or _POINTS_BACK.search(piece)
+        lacking = len(content(piece)) < FEWEST_WORDS or points_back(piece)
         parts.append(f"{piece} {' '.join(content(parts[-1]))}" if parts and lacking else piece)
     return list(dict.fromkeys(parts))[:MAX_QUERIES]
 

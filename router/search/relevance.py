@@ -105,6 +105,12 @@ def prior_of_text(scores: Mapping[str, float]) -> float:
     return text / whole if whole > 0 else 1.0
 
 
+def prior_of_part(rows: float, text: float) -> float:
+    """The same of one part of a question, by the likelihoods of its two legs."""
+    both = rows + text - rows * text
+    return text / both if both > 0 else 1.0
+
+
 def asks_for_rows(scores: Mapping[str, float]) -> bool:
     """Whether rows alone are likelier than not to be what is asked for."""
     return prior_of_text(scores) < 0.5

@@ -460,3 +460,19 @@ def test_a_short_deadline_of_one_spoils_no_answer_of_another(router):
     hasty = Question(ROWS, NOW, 5, 0.05, route="sql")
     assert ask(line, router.mint("analyst-1"), hasty).outcome == "clarify"
     assert put(router, ROWS, route="sql", **fresh).outcome == "answered"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How many open claims are there in region west, and how do I reopen a closed claim?",
+        "How do I reopen a closed claim, and how many open claims are there in region west?",
+    ],
+)
+def test_two_questions_in_one_are_both_answered(router, text):
+    """The count says nothing of the procedure, whose passage is judged as if it had been asked for alone; and `are there` points at nothing."""
+    count = put(router, ROWS).tables[0].rows
+    answer = put(router, text)
+    assert answer.route.name == "both"
+    assert [table.rows for table in answer.tables] == [count]
+    assert answer.passages[0].document_id == "guide/handling.md"

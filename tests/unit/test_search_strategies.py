@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from router.ask import ask
 from router.domain import Question
 from router.errors import SourceError, UsageError
-from router.search.decomposed import split
+from router.search.decomposed import clauses, points_back, split
 from router.search.feedback import expansion_terms
 from router.search.port import MAX_QUERIES, Query
 from router.search.strategies import STRATEGIES, choose_strategy, parse_strategy
@@ -287,3 +287,48 @@ def test_unknown_strategy_is_named(router):
     assert "simple" in raised.value.hint
     with pytest.raises(UsageError):
         parse_strategy("hyde", model=False)
+
+
+@pytest.mark.parametrize(
+    ("question", "parts"),
+    [
+        (
+            "How many open claims are there, and up to which amount may an adjuster approve?",
+            ["How many open claims are there", "up to which amount may an adjuster approve"],
+        ),
+        (
+            "Which claims are open? Above which amount must a lead sign?",
+            ["Which claims are open", "Above which amount must a lead sign"],
+        ),
+        (
+            "How many are late and within which time may a clerk answer?",
+            ["How many are late", "within which time may a clerk answer"],
+        ),
+        (
+            "How many claims did we pay over the period that the adjuster may choose?",
+            ["How many claims did we pay over the period that the adjuster may choose?"],
+        ),
+    ],
+)
+def test_a_question_may_begin_before_its_question_word(question, parts):
+    assert clauses(question) == parts
+
+
+@pytest.mark.parametrize(
+    ("clause", "points"),
+    [
+        ("how many claims are there in region West", False),
+        ("are there open ones", False),
+        ("how many were closed this year", False),
+        ("which claims that are open exceed 100", False),
+        ("how many one can carry", False),
+        ("how do I get there", True),
+        ("who approves this", True),
+        ("which one is older", True),
+        ("how many of these are closed", True),
+        ("is that allowed", True),
+        ("who leads it", True),
+    ],
+)
+def test_what_points_back(clause, points):
+    assert points_back(clause) is points
