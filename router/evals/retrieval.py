@@ -96,7 +96,7 @@ def load_collection(folder: Path) -> Collection:
         documents = tuple(_document(row) for row in _lines(folder / "corpus.jsonl"))
         _check_ids([document["_id"] for document in documents])
         queries = [(str(row["_id"]), str(row["text"])) for row in _lines(folder / "queries.jsonl")]
-        rows = [line.split("\t") for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:] if line]
+        rows = [line.split("\t") for line in (folder / "qrels.tsv").read_text(encoding="utf-8-sig").splitlines()[1:] if line]
         judged: dict[str, dict[str, float]] = {}
         for query, document, score in rows:
             gain = float(score)
@@ -136,7 +136,7 @@ def _check_ids(ids: Sequence[str]) -> None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for line in file:
             if line.strip():
                 yield json.loads(line)

@@ -102,7 +102,7 @@ def run_sql(database: Path, policies: Path, cases_file: Path, progress: Callable
 def load_cases(path: Path) -> list[Case]:
     cases: list[Case] = []
     try:
-        for line in path.read_text(encoding="utf-8").split("\n"):  # a text may hold other ends of lines
+        for line in path.read_text(encoding="utf-8-sig").split("\n"):  # a text may hold other ends of lines
             if line.strip():
                 row = json.loads(line)
                 if row["must"] not in ("accept", "reject"):
@@ -143,7 +143,7 @@ def _database(path: Path, place: Path) -> Path:
         return path
     made = place / "tables.duckdb"
     try:
-        make_tables(path.read_text(encoding="utf-8"), made)
+        make_tables(path.read_text(encoding="utf-8-sig"), made)
     except UnicodeDecodeError:
         raise UsageError("script_malformed", f"the script `{path}` is not UTF-8", "save it as UTF-8") from None
     except OSError:

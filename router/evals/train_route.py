@@ -107,7 +107,7 @@ def load_rows(path: Path) -> list[Row]:
     """Raises `UsageError` with the line that is wrong."""
     rows: list[Row] = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
         raise UsageError(
             "questions_missing", f"`{path}` cannot be read", "a file of JSON lines: question, route, source"

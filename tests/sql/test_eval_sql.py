@@ -156,6 +156,12 @@ def test_cases_that_are_none(tmp_path, line):
     assert found.value.code == "cases_malformed"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_case(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    path.write_text('{"id": 1, "sql": "SELECT 1", "must": "reject"}\n', encoding="utf-8-sig")
+    assert [case.text for case in sql.load_cases(path)] == ["SELECT 1"]
+
+
 def test_missing_files(tmp_path):
     cases = few(tmp_path, ROWS[:1])
     with pytest.raises(UsageError):

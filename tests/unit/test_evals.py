@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 
@@ -72,6 +73,14 @@ def test_queries_without_judgment_are_left_out(tmp_path):
     collection = load_collection(write(tmp_path / "c"))
     assert [number for number, _ in collection.queries] == ["q1", "q2"]
     assert collection.judged == {"q1": {"b1": 2.0}, "q2": {"b2": 1.0}}
+
+
+def test_a_byte_order_mark_is_no_part_of_a_collection(tmp_path):
+    folder = write(tmp_path / "c")
+    plain = load_collection(folder)
+    for path in folder.iterdir():
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert load_collection(folder) == plain
 
 
 @pytest.mark.parametrize(

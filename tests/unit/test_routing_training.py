@@ -161,6 +161,12 @@ def test_a_wrong_line_is_named(tmp_path, line):
         load_rows(path)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"question": "how many", "route": "sql"}\n', encoding="utf-8-sig")
+    assert [row.question for row in load_rows(path)] == ["how many"]
+
+
 def test_a_file_without_questions_is_refused(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n\n", encoding="utf-8")
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe\x00")

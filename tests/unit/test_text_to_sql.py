@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from datetime import date
 
@@ -132,6 +133,13 @@ def test_what_is_wrong_with_a_folder_is_said(folder, name, text, code):
     with pytest.raises(UsageError) as caught:
         run_text_to_sql(parse_options(folder, "sqlite", None, 2, None, DAY))
     assert caught.value.code == code
+
+
+def test_byte_order_marks_are_no_part_of_a_folder(folder):
+    questions, schemas = load_questions(folder), load_schemas(folder)
+    for path in folder.iterdir():
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert (load_questions(folder), load_schemas(folder)) == (questions, schemas)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def with_synonyms(catalog: Catalog, folder: Path, database: str) -> tuple[Catalo
     import yaml
 
     try:
-        body = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        body = yaml.safe_load(path.read_text(encoding="utf-8-sig")) or {}
     except (OSError, ValueError, yaml.YAMLError):
         raise UsageError("synonyms_malformed", f"`{path.name}` is not YAML in UTF-8", "see deploy/text-to-sql.md") from None
     reader = _Reader(path.name, catalog)

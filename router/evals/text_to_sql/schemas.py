@@ -107,7 +107,7 @@ def load_schemas(folder: Path) -> dict[str, Schema]:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
             if line.strip():
                 row = json.loads(line)
                 if not isinstance(row, dict):
@@ -119,7 +119,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         raise UsageError("schemas_malformed", f"`{path.name}` is not JSON in UTF-8", "see deploy/text-to-sql.md") from None
 
@@ -207,7 +207,7 @@ def _scripted(path: Path) -> Schema:
     import sqlglot
     from sqlglot import exp
 
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     tables: dict[str, Table] = {}
     rows: list[str] = []
     for part in split_statements(text):
