@@ -471,4 +471,5 @@ class _Reader(Ranks):
             draft.head = dataset
             self.tie_recent(dataset)
             return
+        self.refuse_mass(piece, dataset)
         draft.relations.append(Relation(dataset, piece.at, negated=negated, words=piece.words, plain=not negated))

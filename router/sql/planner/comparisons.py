@@ -111,6 +111,7 @@ class Comparisons(Conditions):
                 raise self.stop("planner_distinct", name.words, "a number of different values of a field is not understood")
             slot.numeric = True
             return self.add(Cond(op, slot, [(number.number or 0, number.words)], [None], words=words, at=number.at))
+        self.refuse_mass(name, dataset)
         if not isinstance(number.number, int):
             raise self.stop("planner_number", number.words, f"`{number.words}` is no number of rows")
         negated, self.negated = self.negated, False

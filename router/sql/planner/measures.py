@@ -127,6 +127,7 @@ class Measures(Comparisons):
     def counted(self, piece: Piece, distinct: bool) -> Ask:
         dataset, slot = self.noun(piece)
         if slot is None:
+            self.refuse_mass(piece, dataset)
             if distinct:
                 self.draft.penalty += 0.05
             return Ask("count", dataset=dataset, words=piece.words)

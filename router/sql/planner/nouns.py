@@ -16,6 +16,7 @@ from router.sql.form import Aggregate, Compared, Explained
 from router.sql.planner.draft import Draft, Mode, Slot, Sort, Stop
 from router.sql.planner.index import Index, Meaning
 from router.sql.planner.segment import Piece
+from router.sql.planner.stock import is_mass, stock_field
 from router.sql.planner.words import VERBS
 
 FLIP: dict[Compared, Compared] = {">": "<=", "<": ">=", ">=": "<", "<=": ">", "=": "<>", "<>": "="}
@@ -123,6 +124,11 @@ class Reader(ABC):
         slot = self.named(piece)
         owner = self.owner_after(slot)
         return owner or "", slot
+
+    def refuse_mass(self, piece: Piece, dataset: str) -> None:
+        """ "More than 5 stock": whether rows or pieces, where rows are called so."""
+        if is_mass(piece.words) and stock_field(self.index, dataset) is not None:
+            raise self.stop("planner_ambiguous", piece.words, f"whether `{piece.words}` is of rows or of pieces is not certain")
 
     def beside(self, piece: Piece) -> Piece | None:
         """The name that stands right after this piece, with no word between."""

@@ -9,8 +9,10 @@ from typing import cast
 
 from router.sql.form import Aggregate, Grain
 from router.sql.planner.draft import Ask, Group, Slot, Sort
+from router.sql.planner.index import FieldKey, Meaning
 from router.sql.planner.measures import Measures
 from router.sql.planner.segment import Piece
+from router.sql.planner.stock import is_mass, stock_field, stock_meant, stock_of
 from router.sql.planner.words import AGES, SUPERLATIVES
 
 MOST_ROWS = 10_000
@@ -278,11 +280,12 @@ class Ranks(Measures):
         if name.meaning is not None and name.meaning.metrics:
             ask = Ask("count", metric=name.meaning.metrics[0], words=name.words)
             return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=words))
-        dataset, slot = self.noun(name)
-        counting = _plain(piece) in ("most", "fewest", "least")
+        stock = self.stock_named(name)
+        dataset, slot = ("", self.slot_of_stock(stock, words, name)) if stock is not None else self.noun(name)
+        counting = stock is not None or _plain(piece) in ("most", "fewest", "least")
         if slot is None:
             if counting and (self.mode == "where" or self.draft.shows):
-                return self.most_of(dataset, descending, words, name.at)
+                return self.most_of(dataset, descending, words, name)
             raise self.stop("planner_no_field", words, f"`{piece.words}` of what is not said")
         slot.numeric = counting
         if self.mode == "select" and not self.draft.shows and self.top is None and (self.draft.asks or not self.draft.head):
@@ -291,10 +294,26 @@ class Ranks(Measures):
             self.draft.asks.append(Ask("max" if descending else "min", slot=slot, words=words))
             self.agg_done = True
             return None
+        if stock is not None and self.draft.head != stock[0]:
+            return self.rank(Sort(ask=Ask("sum", slot=slot, words=words), descending=descending, superlative=True, words=words))
         self.rank(Sort(slot=slot, descending=descending, superlative=True, words=words))
         if self.mode == "select":
             self.untied = [*self.untied, slot]
         return None
+
+    def stock_named(self, name: Piece) -> FieldKey | None:
+        """ "The least stock": pieces, and no rows, though a dataset may be called so."""
+        found = stock_meant(self.index, name.words, name.meaning)
+        if found is not None and self.beside(name) is not None:
+            raise self.two_names(name)
+        return found
+
+    def slot_of_stock(self, stock: FieldKey, words: str, name: Piece) -> Slot:
+        self.draft.stock = True
+        self.draft.penalty += 0.05
+        if self.as_dataset(name) == stock[0]:
+            self.mention(stock[0], name)
+        return Slot(words, Meaning(fields={stock[0]: {stock[1]: 1.0}}), name.at, tie=stock[0])
 
     def most(self, name: Piece, descending: bool, piece: Piece) -> None:
         dataset, slot = self.noun(name)
@@ -303,10 +322,18 @@ class Ranks(Measures):
             ask = Ask("count_distinct", slot=slot, words=words)
             self.draft.penalty += 0.15
             return self.rank(Sort(ask=ask, descending=descending, superlative=True, words=words))
-        self.most_of(dataset, descending, words, name.at)
+        self.most_of(dataset, descending, words, name)
         return None
 
-    def most_of(self, dataset: str, descending: bool, words: str, _at: int) -> None:
+    def most_of(self, dataset: str, descending: bool, words: str, name: Piece) -> None:
+        """ "The most claims": how many rows. Where pieces may be meant, nobody can tell."""
+        fields = name.meaning.fields.get(dataset, {}) if name.meaning is not None else {}
+        a_number = any(self.index.info[dataset, one].numeric and not self.index.info[dataset, one].key for one in fields)
+        stock, told = stock_field(self.index, dataset), self.peek(1)
+        of_one = self.kind() == "of" and told is not None and told.kind == "value"
+        pieces = stock is not None and of_one and stock_of(self.index, (told.stored if told else None) or ()) == stock
+        if a_number or pieces or is_mass(name.words):
+            raise self.stop("planner_ambiguous", words, f"whether `{words}` is of rows or of pieces is not certain")
         self.mode = "where"
         self.rank(Sort(ask=Ask("count", dataset=dataset, words=words), descending=descending, superlative=True, words=words))
 

@@ -206,7 +206,8 @@ def _order(shape: Shape, by: tuple[Dim, ...], show: tuple[Ref, ...], at: int) ->
     if sort.superlative:
         shape.penalty += _PER_TOP
     if sort.ask is not None:
-        if sort.superlative and not sort.descending and sort.ask.agg == "count" and sort.ask.metric is None:
+        added_up = sort.ask.agg == "count" or (sort.ask.agg == "sum" and shape.draft.stock)
+        if sort.superlative and not sort.descending and added_up and sort.ask.metric is None:
             shape.notes.append("what has none at all is not among them")
         return Order(_measure(shape, sort.ask), sort.descending)
     if sort.first_shown or sort.slot is None:

@@ -163,3 +163,18 @@ def test_a_metric_before_a_percentage(index):
     form = plan(index, "Which depots have a low stock share above 20 %?")
     assert isinstance(form, Form), form
     assert [(one.measure.metric, one.op, float(one.value.value)) for one in form.having] == [("low_stock_share", ">", 20.0)]
+
+
+@pytest.mark.parametrize("said", ["least stock", "most stock", "lowest inventory", "biggest stock", "fewest pieces in stock"])
+def test_the_least_stock_of_a_part_is_of_pieces(said):
+    """`stock` is a name of the dataset, too: how many rows a depot has of a part says nothing."""
+    catalog = load_policies(Path(__file__).parents[3] / "policies").catalog
+    index = build_index(catalog, (*VALUES, StoredValues("parts", "part", ("PN-88213",))))
+    form = plan(index, f"Which depot has the {said} of PN-88213?")
+    assert isinstance(form, Form), form
+    assert [(one.agg, str(one.of)) for one in form.measures if isinstance(one, Aggregated)] == [("sum", "parts.on_hand")]
+    assert [(str(pred.ref), pred.values[0].value) for pred in form.where if isinstance(pred, Compare)] == [
+        ("parts.part", "PN-88213")
+    ]
+    for text in ("Which depot has no stock of PN-88213?", "Which depot has the fewest parts of PN-88213?"):
+        assert isinstance(plan(index, text), Abstention), text
