@@ -34,7 +34,13 @@ _OLDER = re.compile(
 )
 """Words that ask for what no longer holds: older versions then stay. `older than` compares."""
 _AGE = re.compile(r"\b(?:how|days?|weeks?|months?|years?|hours?)[ -]old\b", re.IGNORECASE)
-_YEAR = re.compile(r"(?<![\w-])(?:19|20)\d\d(?![\w-])")
+_YEAR = re.compile(
+    # "2000 euro" is no year
+    r"\b(?:in|during|of|since|from|until|till|before|after|by|for|through|to|and|or|year|early|late|mid|spring|summer|autumn|winter|"
+    r"january|february|march|april|may|june|july|august|september|october|november|december|q[1-4])\s+((?:19|20)\d\d)\b"
+    r"(?!\s*(?:%|€|\$|£|[-.,]\d|(?:euros?|eur|usd|dollars?|pounds?|percent|kg|g|mm|cm|m|km|h|hours?|days?|pieces?|units?|parts?|claims?)\b))",
+    re.IGNORECASE,
+)
 OLDER_KEPT = "versions that were replaced are among the passages: the question asks for what held before"
 PER_DOCUMENT = 3
 """Passages of one document before each other document had its turn."""
@@ -126,16 +132,16 @@ def _narrow(asking: Asking, steps: Steps) -> tuple[Steps, Narrowing]:
     return steps, narrowing
 
 
-def rank_candidates(asking: Asking, candidates: Candidates) -> None:
-    """Run the strategy, recheck: what of the candidates leaves, in `found`."""
+def rank_candidates(asking: Asking, candidates: Candidates) -> bool:
+    """Run the strategy, recheck: what of the candidates leaves, in `found`. True where a small source was handed over whole."""
     watch, found, question = asking.watch, asking.found, asking.question
     if not candidates.done.found.candidates:
-        return
+        return False
     found.data_versions["documents"] = asking.line.store.version(asking.principal.tenant)
     ordered = run_strategy(asking, candidates.steps, candidates.done)
     passages = prefer_recent(ordered.passages, asking.line.recency_days, question.now)
-    if ordered.answers and not ordered.whole and asking.line.search.versions == "current":
-        passages = watch.stage("fold", lambda: _current(asking, candidates.steps, passages))
+    if ordered.answers and asking.line.search.versions == "current":
+        passages = watch.stage("fold", lambda: _current(asking, candidates.steps, passages, whole=ordered.whole))
     k = len(passages) if ordered.whole else question.k if ordered.answers else NEAREST
     kept = watch.stage("recheck", lambda: _recheck(asking, passages, k))
     if note := build_note(question.text, kept):
@@ -146,6 +152,7 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> None:
     watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
     joined = watch.stage("expand", lambda: _expand(asking, candidates.steps, kept)) if _expands(asking) else alone(kept)
     found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(joined, 1))
+    return ordered.whole
 
 
 def withdraw_beside_rows(asking: Asking) -> None:
@@ -181,8 +188,9 @@ def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joine
     return cut(joined, budget_tokens=search.budget_tokens, count=line.embedder.count_tokens)
 
 
-def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Without versions that another one replaced and without mirrors, documents mixed; all of what the filter admitted."""
+def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole: bool) -> tuple[Ranked, ...]:
+    """Without versions that another one replaced and without mirrors, documents mixed; all of what the filter admitted. What is handed
+    over whole keeps its mirrors and its order."""
     question, kept = asking.question, tuple(passages)
     day = find_as_of(question.text, question.now.date())
     older = day is None and asks_for_older(question.text, question.now)
@@ -200,7 +208,7 @@ def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked]) -> tuple[
             if older and len(current) < len(kept):
                 asking.found.notes += (OLDER_KEPT,)
             kept = kept if older else current
-    return spread(fold(kept).kept, per_document=PER_DOCUMENT)
+    return kept if whole else spread(fold(kept).kept, per_document=PER_DOCUMENT)
 
 
 def asks_for_older(text: str, now: datetime) -> bool:

@@ -10,7 +10,7 @@ INVARIANT: a leg never waits for a thread that another leg holds (tests/unit/tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,9 +20,9 @@ from router.consult import consult_follow_up, consult_route
 from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs, withdraw_beside_rows
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError, UsageError
-from router.line import Asking
+from router.line import Asking, failure_of
 from router.routing.follow_up import KindOf, leans, points_back, resolve
-from router.routing.gates import CLOSED, Gate, Probe, content_words, gate_text, looked_up
+from router.routing.gates import CLOSED, UNJUDGED, Gate, Probe, content_words, gate_text, looked_up
 from router.routing.heads import score
 from router.routing.language import is_foreign
 from router.seeded import DESCRIBED, Spelled, find_pointing, is_described, number_first, spell_out_for, tell_first
@@ -118,10 +118,12 @@ def _gather(asking: Asking) -> None:
     embedded = embed_question(asking) if wanted is None or "dense" in search_legs(asking.line.search) else None
     candidates, failure = _find(asking, embedded)
     if wanted is None:
-        _choose(asking, embedded, candidates)
+        _choose(asking, embedded, candidates, failure)
     name = asking.found.route.name
     if failure is not None and name == "clarify":
         raise failure  # what cannot be searched is no reason to ask the caller
+    if failure is not None and name in ("sql", "none"):
+        asking.found.degraded.append(Degraded("documents", f"{failure.code}: {failure.message}"))
     if name == "documents" and wanted is None and _is_contextual(asking):
         asking.found.route = replace(asking.found.route, name="contextual")
     if name == "both" and failure is None and number_first(asking):
@@ -174,6 +176,10 @@ def _find(asking: Asking, embedded: Embedded | None) -> tuple[Candidates | None,
         return find_candidates(asking, embedded), None
     except SourceError as error:
         return None, error
+    except PointsmanError:
+        raise  # the caller's own: a strategy that does not exist, a filter that says nothing
+    except Exception as error:  # noqa: BLE001 (whatever it is, rows may still answer)
+        return None, _fault(asking, error)
 
 
 def _forget_search(asking: Asking) -> None:
@@ -182,15 +188,16 @@ def _forget_search(asking: Asking) -> None:
     asking.found.policies = frozenset()
 
 
-def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | None) -> None:
+def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | None, failure: SourceError | None) -> None:
+    """Documents whose search failed are not said to hold nothing: the wording alone decides whether they are needed."""
     line, question = asking.line, asking.question
     vector = embedded.vector if embedded is not None else None
     rows = _gate_rows(asking, embedded)
-    prose = _gate_prose(asking, candidates)
+    prose = _gate_prose(asking, candidates) if failure is None else UNJUDGED
     closed = not rows.is_open and not prose.is_open
     options = _options(asking) if closed and not _narrowed(asking) else ()
     # Small talk meets nothing: where what is granted speaks for a search by itself, there is something to look up.
-    speaks = max(rows.open, prose.open) >= SPEAKS
+    speaks = max(rows.open, 0.0 if prose is UNJUDGED else prose.open) >= SPEAKS
     point = replace(line.point, none=1.0) if speaks else line.point
     asking.found.route, back = asking.watch.stage(
         "route",
@@ -215,7 +222,7 @@ def _widen(asking: Asking) -> bool:
 
 def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
     """Closed where no table is granted, or where tables cannot be read just now, which is said."""
-    if asking.policies.catalog is None or not asking.grants.query or embedded is None:
+    if asking.policies.catalog is None or not asking.grants.query:
         return CLOSED
     if _narrowed(asking):
         asking.found.notes += (NARROWED,)
@@ -282,20 +289,22 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
     rows_failed: PointsmanError | None = None
     if pointing is not None and pointing.name is None:
         tell_first(asking, pointing)
-        if (rows_failed := _failure(asking, partial(_await, asking, begun))) is None:
+        if (rows_failed := failure_of(asking, partial(_await, asking, begun))) is None:
             asking.watch.stages += begun.rows.watch.stages
             begun.rows.watch.stages = []
     spelled = Spelled(())
     if pointing is not None and rows_failed is None:
         spelled = spell_out_for(asking, pointing, begun.rows.found)
-    documents_failed = failure or _failure(asking, partial(_rank, asking, candidates, spelled.tries))
-    rows_failed = rows_failed or _failure(asking, partial(_await, asking, begun))
+    documents_failed = failure or failure_of(asking, partial(_rank, asking, candidates, spelled.tries))
+    rows_failed = rows_failed or failure_of(asking, partial(_await, asking, begun))
     if rows_failed is None:
         asking.join(begun.rows)
     if spelled.looked_up is not None:
         asking.found.add(spelled.looked_up)
     if documents_failed is not None and (rows_failed is not None or not asking.found.tables):
         raise documents_failed
+    if rows_failed is not None and not asking.found.passages:
+        raise rows_failed  # that nothing was found is more than anybody knows
     for stage, failed in (("documents", documents_failed), ("tables", rows_failed)):
         if failed is not None:
             asking.found.degraded.append(Degraded(stage, f"{failed.code}: {failed.message}"))
@@ -308,18 +317,6 @@ def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure:
 
 def _await(asking: Asking, begun: _Begun) -> None:
     asking.line.leg_threads.wait(asking.watch.left_s(), begun.running)
-
-
-def _failure(asking: Asking, run: Callable[[], None]) -> PointsmanError | None:
-    """Why a leg found nothing. A fault of our own takes nothing from the other leg; operators are told of it, as where it stands alone."""
-    try:
-        run()
-    except (Refused, SourceError) as error:
-        return error
-    except Exception as error:  # noqa: BLE001 (whatever it is, the other leg is whole)
-        asking.line.alarm("fault", error=type(error).__name__, decision_id=asking.decision_id)
-        return SourceError("fault", "something failed inside", "the log names the kind of error")
-    return None
 
 
 def _rank(asking: Asking, candidates: Candidates | None, spelled: Sequence[Asking]) -> None:

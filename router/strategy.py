@@ -273,7 +273,7 @@ def _needs_no_wording(run: _Run) -> bool:
     """Where it is only something to look up, or where tables are no way out, because there are none for anybody."""
     found, text = run.done.found, run.asking.question.text
     bm25 = max((one.bm25 for one in found.candidates), default=0.0)
-    return run.asking.policies.catalog is None or looked_up(text, Probe(bm25, found.possible, found.admitted, 0.0))
+    return run.asking.policies.catalog is None or bool(looked_up(text, Probe(bm25, found.possible, found.admitted, 0.0)))
 
 
 def _wording(run: _Run) -> float:

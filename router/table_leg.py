@@ -23,7 +23,7 @@ from router.lexicon import identifiers
 from router.line import Asking
 from router.ports import HostedModel
 from router.routing.follow_up import FIELD, KindOf
-from router.routing.gates import Gate, NamedThings, build_named, exact_hits, gate_rows
+from router.routing.gates import Gate, NamedThings, build_named, exact_hits, gate_rows, gate_rows_by_words
 from router.sql.draft import Undrafted, draft_by_model
 from router.sql.tools import match_tools
 from router.sql.vocabulary import Vocabulary, build_vocabulary, vocabulary_key
@@ -74,19 +74,27 @@ class _Known:
     values: frozenset[str]
 
 
-def gate_tables(asking: Asking, embedded: Embedded) -> Gate:
-    """Whether what is granted of the tables can hold the answer. A stored value that is named, or a tool, settles it."""
+def gate_tables(asking: Asking, embedded: Embedded | None) -> Gate:
+    """Whether what is granted of the tables can hold the answer. A stored value that is named, or a tool, settles it. Without an
+    embedding the words alone say."""
     vocabulary = asking.watch.stage("vocabulary", lambda: _vocabulary(asking))
     text = asking.question.text
 
+    def told_by(values: frozenset[str]) -> tuple[str, ...]:
+        tool = match_tools(text, vocabulary.tools, asking.question.now.date(), None)
+        return (
+            *exact_hits(text, values, identifiers(text)),
+            *((f"`{tool.tool.name}` answers this",) if tool is not None else ()),
+        )
+
     def judge() -> Gate:
+        if embedded is None:
+            values = frozenset(value.lower() for one in vocabulary.values for value in one.values)
+            return gate_rows_by_words(text, vocabulary.index.catalog, told_by(values))
         known: _Known = asking.line.vocabularies.get(
             (_vocabulary_key(asking), "known", vocabulary.built_s), lambda: _known(vocabulary, partial(_embed, asking))
         )
-        exact = exact_hits(text, known.values, identifiers(text))
-        tool = match_tools(text, vocabulary.tools, asking.question.now.date(), None)
-        told = (*exact, *((f"`{tool.tool.name}` answers this",) if tool is not None else ()))
-        return gate_rows(text, embedded.vector, known.named, told)
+        return gate_rows(text, embedded.vector, known.named, told_by(known.values))
 
     return asking.watch.stage("gate", judge)
 

@@ -179,6 +179,42 @@ def test_a_fault_in_one_leg_leaves_the_other_whole(router, error):
     assert told == [("fault", type(error).__name__)] * 2
 
 
+def test_what_could_not_be_searched_is_not_said_to_hold_nothing(router):
+    """Where prose is wanted the failure is the caller's; where rows answer, it is said beside them."""
+
+    def search(_):
+        raise SourceError("store_busy", "the store is busy", "try again", retryable=True)
+
+    broken = Broken(router.line.store, search=search)
+    with pytest.raises(SourceError) as raised:
+        put(router, PROSE, store=broken)
+    assert raised.value.code == "store_busy"
+    answer = put(router, ROWS, store=broken)
+    assert answer.tables
+    assert "documents" in [one.stage for one in answer.degraded]
+    assert not [reason for reason in answer.route.reasons if "not searched" in reason]
+    assert put(router, "good morning", store=broken).outcome == "none"
+
+
+def test_tables_that_fail_beside_nothing_found_are_a_failure(router):
+    def run_governed(*_, **__):
+        raise SourceError("sql_busy", "no worker for tables became free in time", "try again", retryable=True)
+
+    real, engine = router.line.store, Broken(router.line.tables(), run_governed=run_governed)
+    nothing = Broken(real, search=lambda asked: dataclasses.replace(real.search(asked), candidates=()))
+    with pytest.raises(SourceError) as raised:
+        put(router, ROWS, route="both", store=nothing, tables=lambda: engine)
+    assert raised.value.code == "sql_busy"
+
+
+def test_a_search_that_ends_in_a_fault_leaves_the_tables(router):
+    def search(_):
+        raise KeyError("x")
+
+    answer = put(router, ROWS, route="both", store=Broken(router.line.store, search=search), alarm=lambda *_, **__: None)
+    assert answer.tables
+
+
 def test_both_fail(router):
     def search(_):
         raise SourceError("store_busy", "the store is busy", "try again", retryable=True)
@@ -198,6 +234,7 @@ def test_without_an_embedding_everything_open_is_searched(router):
 
     answer = put(router, ROWS, embedder=Broken(router.line.embedder, embed_question=embed_question))
     assert "embed" in [one.stage for one in answer.degraded]
+    assert answer.tables, "the words of the question are names of granted tables"
     assert answer.route.abstained
 
 

@@ -17,6 +17,7 @@ NOW = datetime(2026, 11, 16, tzinfo=UTC)
         "What did version 2 say about travel?",
         "What was the limit in 2024?",
         "the previous edition of the handbook",
+        "What did the rules say in March 2025 about overtime?",
         "superseded limits of depot leads",
     ],
 )
@@ -28,6 +29,9 @@ def test_what_no_longer_holds_is_asked_for(text):
     "text",
     [
         "Which limit holds above 15,000 euro in 2026?",
+        "Who must approve a repair free of charge of 2000 euro?",
+        "Who approves from 2000 € on?",
+        "Which claims were opened in 2031, and who approves them?",
         "How many claims are older than 30 days?",
         "How old may a part be?",
         "May a claim that is 90 days old be reopened?",
