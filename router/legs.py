@@ -20,7 +20,7 @@ from router.consult import consult_follow_up, consult_route
 from router.document_leg import Candidates, embed_question, find_candidates, rank_candidates, search_legs, withdraw_beside_rows
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError, UsageError
-from router.line import Asking, failure_of
+from router.line import Asking, failure_of, fault_of
 from router.routing.follow_up import KindOf, leans, points_back, resolve
 from router.routing.gates import CLOSED, UNJUDGED, Gate, Probe, content_words, gate_text, looked_up
 from router.routing.heads import score
@@ -179,7 +179,7 @@ def _find(asking: Asking, embedded: Embedded | None) -> tuple[Candidates | None,
     except PointsmanError:
         raise  # the caller's own: a strategy that does not exist, a filter that says nothing
     except Exception as error:  # noqa: BLE001 (whatever it is, rows may still answer)
-        return None, _fault(asking, error)
+        return None, fault_of(asking, error)
 
 
 def _forget_search(asking: Asking) -> None:

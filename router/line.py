@@ -25,6 +25,7 @@ from router.domain import (
     Table,
 )
 from router.egress import Egress, RemoteEmbedder, RemoteReranker, index_card
+from router.errors import PointsmanError, Refused, SourceError
 from router.execute import Threads, Watch
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
@@ -158,3 +159,20 @@ class Asking:
     def join(self, other: Asking) -> None:
         self.watch.stages += other.watch.stages
         self.found.add(other.found)
+
+
+def failure_of(asking: Asking, run: Callable[[], None]) -> PointsmanError | None:
+    """Why a leg found nothing. A fault of our own takes nothing from the other leg; operators are told of it, as where it stands alone."""
+    try:
+        run()
+    except (Refused, SourceError) as error:
+        return error
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other leg is whole)
+        return fault_of(asking, error)
+    return None
+
+
+def fault_of(asking: Asking, error: Exception) -> SourceError:
+    """A fault of our own, told to operators; the caller learns that there was one."""
+    asking.line.alarm("fault", error=type(error).__name__, decision_id=asking.decision_id)
+    return SourceError("fault", "something failed inside", "the log names the kind of error")
