@@ -18,7 +18,7 @@ zip_sha=b676ad392c95a94d8d2bd8785b8b922c7811536daf6a9ec0c7277a34bd8a17a9
 knn_sha=99fdf3ac9ef95974e276298b83a58532bf21ba13bd5fd96a4b59465b7e613309
 home="${TMPDIR:-/tmp}/pointsman-opensearch-$(id -u)"
 engine="$home/opensearch-$version"
-port="${PORT:-19201}"
+port="${PORT:-$(cat "$home/port" 2>/dev/null || echo 19201)}"
 wait_s=180
 
 say() { echo "$@" >&2; }
@@ -134,10 +134,14 @@ start() {
     if [ -f "$home/count" ] && [ "$(cat "$home/count")" != "$count" ]; then stop; fi
     fetch
     echo "$count" >"$home/count"
+    echo "$port" >"$home/port"
     for node in $(seq "$count"); do launch "$node" "$count"; done
     waited=0
     until health "$count"; do
         waited=$((waited + 1))
+        for node in $(seq "$count"); do
+            up "$node" || [ "$waited" -lt 30 ] || { tail -20 "$home/start$node.log" >&2 && fail "node $node did not start"; }
+        done
         [ "$waited" -lt "$wait_s" ] || { tail -20 "$home"/node*/logs/pointsman-"$port".log >&2 && fail "not green after $wait_s s"; }
         sleep 1
     done
@@ -156,7 +160,7 @@ stop() {
         done
         if up "$node"; then kill -9 "$pid"; fi
     done
-    rm -rf "$home"/node* "$home/count"
+    rm -rf "$home"/node* "$home/count" "$home/port"
 }
 
 signal() { # SIGNAL NODE

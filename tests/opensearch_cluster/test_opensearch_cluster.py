@@ -101,7 +101,9 @@ def test_a_node_is_killed_while_sixteen_ask(store: OpenSearchDocuments, victim: 
     """Every question is answered in full and in time by the other two."""
     killed = victim()
     with Askers(store) as asking:
-        time.sleep(2.0)
+        end = time.monotonic() + 60.0
+        while asking.answers < ASKERS and time.monotonic() < end:  # the first ones compile what the nodes have never run
+            time.sleep(0.1)
         before = asking.answers
         run("kill", str(killed))
         time.sleep(8.0)
@@ -112,7 +114,7 @@ def test_a_node_is_killed_while_sixteen_ask(store: OpenSearchDocuments, victim: 
         f"\n{asking.answers} answers ({before} before), {len(asking.failures)} failed, {asking.degraded} degraded, "
         f"longest {asking.longest_s:.1f} s, whole again {time.monotonic() - start:.0f} s after the node was started"
     )
-    assert before > 0
+    assert before >= ASKERS
     assert asking.answers > before
     assert asking.failures == []
     assert asking.longest_s < DEADLINE_S + 0.5
