@@ -80,6 +80,8 @@ MAX_CONTEXT = 20
 MAX_DEADLINE_S = 600
 WANTED: tuple[str, ...] = get_args(Wanted)
 VOCABULARIES = 64
+NOTHING_INDEXED = "empty"
+"""The version of a document store that holds nothing for a tenant."""
 MAX_NARROWING_CHARS = 300
 INDEXER = "service:indexer"
 CONTEXTS_FILE = "contexts.sqlite"
@@ -219,7 +221,7 @@ class Router:
             "ledger": lambda: self.ledger.check(),  # noqa: PLW0108 (opening it may fail, too)
             "model": lambda: self.embedder,
             "documents": self._check_documents,
-            "tables": lambda: self.snapshots.current() if self.settings.tables else None,
+            "tables": self._check_tables,
         }
         return {name: _checked(run) for name, run in parts.items()}
 
@@ -230,8 +232,16 @@ class Router:
             raise PolicyError("policy_broken", "the policy folder is broken", "see `pointsman policies check`")
 
     def _check_documents(self) -> None:
-        for tenant in {source.tenant for source in self.policies.current().sources.values()}:
-            self.store.version(tenant)
+        """Also that something was indexed: before, every question about documents fails."""
+        declared = self.policies.current().sources
+        for tenant in {declared[name].tenant for name in self.settings.sources if name in declared}:
+            if self.store.version(tenant) == NOTHING_INDEXED:
+                raise SourceError("store_missing", "nothing has been indexed here yet", "run `pointsman index`")
+
+    def _check_tables(self) -> None:
+        snapshot = self.snapshots.current() if self.settings.tables else None
+        if self.settings.tables and (snapshot is None or not snapshot.version):
+            raise SourceError("tables_missing", "no table has been copied yet", "run `pointsman index`")
 
     def _identify(self, token: str, policies: PolicySet) -> Principal:
         try:

@@ -439,6 +439,19 @@ def test_many_at_once(served, router, config):
     assert done.returncode == 0, done.stdout
 
 
+def test_nothing_indexed_is_not_ready(served, config):
+    held = config.parent / "state" / "stores"
+    held.rename(held.with_name("away"))
+    try:
+        time.sleep(http.READY_FOR_S + 0.1)
+        ready = served.get("/readyz")
+        assert (ready.status, ready.body["parts"]["documents"]) == (503, "store_missing")
+    finally:
+        held.with_name("away").rename(held)
+    time.sleep(http.READY_FOR_S + 0.1)
+    assert served.get("/readyz").status == 200
+
+
 def test_a_ledger_that_cannot_write(served, router, config):
     ledger = config.parent / "state" / "ledger.sqlite"
     ledger.rename(ledger.with_name("away"))
