@@ -8,6 +8,7 @@ INVARIANT: what is left out, folded or moved depends on the given hits alone, so
 (tests/unit/test_expand.py::test_a_hidden_mirror_folds_nothing; for versions …::test_only_an_admitted_version_supersedes).
 INVARIANT: nothing is folded across sources or owners, nor where a number or an identifier differs
 (…::test_nothing_folds_across_owners, ::test_a_number_that_differs_keeps_both).
+INVARIANT: documents that replace each other are all handed over (…::test_a_circle_replaces_nothing).
 INVARIANT: no piece is handed over twice, and every piece is one named chunk of the hit's own document (…::test_no_piece_twice).
 INVARIANT: a cut passage is the beginning of what was found, and its place says no more than what is left (…::test_cut_keeps_citations).
 """
@@ -71,13 +72,39 @@ class Joined:
 def without_superseded(ranked: Sequence[Ranked], newer: Iterable[Stored], now: datetime) -> tuple[Ranked, ...]:
     """Without documents of which an admitted one says that it replaces them, from the day on which that one holds.
 
-    `newer` is what `DocStore.superseding` gave for the documents of `ranked`. A claim counts inside one source and owner.
+    `newer` is what `DocStore.superseding` gave for the documents of `ranked`. A claim counts inside one source and owner. Documents
+    that replace each other in a circle replace nothing: somebody mixed them up, and to hide them all would hide that, too.
     """
     now_ms = int(now.timestamp() * 1000)
-    claims = {(item.chunk.meta.get("supersedes", ""), item.chunk.source, _owner(item)) for item in newer if _holds(item, now_ms)}
-    return tuple(
-        item for item in ranked if (item.stored.chunk.document_id, item.stored.chunk.source, _owner(item.stored)) not in claims
-    )
+    given = [*newer, *(item.stored for item in ranked)]
+    claims: dict[_Place, set[_Place]] = {}
+    for item in given:
+        if "supersedes" in item.chunk.meta and _holds(item, now_ms):
+            claims.setdefault(_named(item, item.chunk.meta["supersedes"]), set()).add(_named(item, item.chunk.document_id))
+    return tuple(item for item in ranked if not _is_replaced(_named(item.stored, item.stored.chunk.document_id), claims))
+
+
+_Place = tuple[str, str, object]
+"""Document, source and owner."""
+
+
+def _named(item: Stored, document_id: str) -> _Place:
+    return document_id, item.chunk.source, _owner(item)
+
+
+def _is_replaced(one: _Place, claims: Mapping[_Place, set[_Place]]) -> bool:
+    """Whether one of those that say so is not itself replaced, in the end, by this one."""
+    return any(one not in _above(by, claims) for by in claims.get(one, ()))
+
+
+def _above(one: _Place, claims: Mapping[_Place, set[_Place]]) -> set[_Place]:
+    """It, and all that replace it, or what replaces it."""
+    seen, waiting = {one}, [one]
+    while waiting:
+        more = claims.get(waiting.pop(), set()) - seen
+        seen |= more
+        waiting += more
+    return seen
 
 
 def _holds(item: Stored, now_ms: int) -> bool:

@@ -82,6 +82,29 @@ def test_only_an_admitted_version_supersedes() -> None:
     assert ids(without_superseded([hit("old")], [stored("new2", supersedes="s/else")], NOW)) == ["old#0"]
 
 
+def test_a_circle_replaces_nothing() -> None:
+    """A page that replaces itself, two that replace each other, three in a ring; what one outside replaces is replaced."""
+    own = hit("a", supersedes="s/a")
+    assert ids(without_superseded([own], [own.stored], NOW)) == ["a#0"]
+    a, b = hit("a", supersedes="s/b"), hit("b", supersedes="s/a")
+    assert ids(without_superseded([a, b], [b.stored, a.stored], NOW)) == ["a#0", "b#0"]
+    assert ids(without_superseded([a], [b.stored], NOW)) == ["a#0"], "where only one of them was found"
+    ring = [hit("a", supersedes="s/b"), hit("b", supersedes="s/c"), hit("c", supersedes="s/a")]
+    assert len(without_superseded(ring, [item.stored for item in ring], NOW)) == 3
+    newer = stored("d", supersedes="s/a")
+    assert ids(without_superseded([a, b], [newer, b.stored, a.stored], NOW)) == ["b#0"]
+    chain = [hit("a"), hit("b", supersedes="s/a"), hit("c", supersedes="s/b")]
+    assert ids(without_superseded(chain, [item.stored for item in chain], NOW)) == ["c#0"]
+
+
+def test_a_circle_needs_claims_that_hold() -> None:
+    later = {"owner": "it", "effective_from": LATER_MS}
+    a, b = hit("a", supersedes="s/b", labels=later), hit("b", supersedes="s/a")
+    assert ids(without_superseded([a, b], [b.stored, a.stored], NOW)) == ["b#0"], "what holds later closes no circle yet"
+    a = hit("a", supersedes="s/b", labels={"owner": "hr"})
+    assert ids(without_superseded([a, b], [b.stored, a.stored], NOW)) == ["a#0", "b#0"], "of another owner"
+
+
 # --- mirrors ----------------------------------------------------------------------------------------------------------
 
 
