@@ -21,7 +21,7 @@ from router.document_leg import Candidates, embed_question, find_candidates, ran
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError, UsageError
 from router.line import Asking, failure_of, fault_of
-from router.routing.follow_up import KindOf, leans, points_back, resolve
+from router.routing.follow_up import KindOf, goes_on, leans, points_back, resolve
 from router.routing.gates import CLOSED, UNJUDGED, Gate, Probe, content_words, gate_text, looked_up
 from router.routing.heads import score
 from router.routing.language import is_foreign
@@ -63,11 +63,16 @@ def gather(asking: Asking) -> None:
             asking = replace(asking, question=replace(asking.question, text=whole))
         elif points_back(whole) and _gather_leaning(asking):
             return
-    elif points_back(asking.question.text) and len(content_words(asking.question.text)) < 2:
+    elif _says_too_little(asking.question.text):
         asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it points at something that was not said",))
         asking.found.clarify = Clarify(NOT_SAID, ())
         return
     _gather(asking)
+
+
+def _says_too_little(text: str) -> bool:
+    """Without a question before: it goes on from one, or hardly more than points at it."""
+    return goes_on(text) or (points_back(text) and len(content_words(text)) < 2)
 
 
 def _narrowed(asking: Asking) -> bool:

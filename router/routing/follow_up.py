@@ -80,6 +80,13 @@ def leans(question: str) -> bool:
     return _fragment(question) is not None and (bool(led) or len(question.split()) <= 3)
 
 
+def goes_on(question: str) -> bool:
+    """Whether it begins as what follows another question and is none by itself: `and in the North?`. What is asked `about` can be
+    looked for."""
+    led = re.match(r"\s*(?:and|or|but|then)\b(?!.*\b(?:what|how) about\b)", question, re.IGNORECASE)
+    return led is not None and leans(question)
+
+
 def points_back(question: str) -> bool:
     """Whether a word of it stands for something in the questions before."""
     return _BACK.search(question[:MAX_CHARS]) is not None

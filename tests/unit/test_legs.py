@@ -513,3 +513,14 @@ def test_two_questions_in_one_are_both_answered(router, text):
     assert answer.route.name == "both"
     assert [table.rows for table in answer.tables] == [count]
     assert answer.passages[0].document_id == "guide/handling.md"
+
+
+@pytest.mark.parametrize("text", ["and in the north?", "And for depot 4?", "or by product?", "how many of them?"])
+def test_what_goes_on_from_nothing_is_asked_back(router, text):
+    answer = put(router, text)
+    assert (answer.outcome, answer.route.name) == ("clarify", "clarify")
+
+
+@pytest.mark.parametrize("text", ["and what about a closed claim?", "And how do I reopen a closed claim?"])
+def test_what_begins_with_and_may_be_whole(router, text):
+    assert put(router, text).passages[0].document_id == "guide/handling.md"
