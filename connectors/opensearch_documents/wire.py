@@ -29,7 +29,10 @@ BATCH_ENTRIES = 1_000
 LEAST_ENTRIES = 20
 PATIENCE_S = 120.0
 """How long writes that are told to wait are sent again."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
+RECOVERY_S = 4.0
+"""How long a question waits for a shard that is missing."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RECOVERY_PAUSE_S = 0.05, 5.0, 0.4
+_RECOVERS = frozenset({"store_unavailable", "store_unreachable"})
 _BUSY_TRIES = 3
 _NDJSON = {"content-type": "application/x-ndjson"}
 
@@ -134,7 +137,22 @@ class Wire:
                 raise translate(error) from None
 
     def search_many(self, index: str, parts: Sequence[str], *, deadline: Deadline) -> list[dict[str, Any]] | None:
-        """Answers of several searches in one request, each as it came; None where the index is not there."""
+        """Answers of several searches in one request, each as it came; None where the index is not there. While a cluster that
+        lost a node names new primaries, a shard is missing for a moment: asked again as long as half of the deadline is left."""
+        end, pause_s = time.monotonic() + min(RECOVERY_S, deadline.left_s() / 2), _FIRST_PAUSE_S
+        while True:
+            try:
+                answers = self._search_once(index, parts, deadline)
+                again = answers is not None and any(_code_of(answer) in _RECOVERS for answer in answers)
+                if not again or time.monotonic() + pause_s > end:
+                    return answers
+            except SourceError as error:
+                if not self._several or error.code not in _RECOVERS or time.monotonic() + pause_s > end:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_RECOVERY_PAUSE_S)
+
+    def _search_once(self, index: str, parts: Sequence[str], deadline: Deadline) -> list[dict[str, Any]] | None:
         wait_ms = max(1, int(deadline.left_s() * 1000))
         head = f'{{"allow_partial_search_results":false,"cancel_after_time_interval":"{wait_ms}ms"}}\n'
         body = "".join(f"{head}{part}\n" for part in parts)
@@ -220,6 +238,14 @@ def check_answer(answer: Mapping[str, Any]) -> None:
     shards = answer.get("_shards", {})
     if shards.get("failed", 1) or shards.get("successful") != shards.get("total"):
         raise failure(503, "partial")
+
+
+def _code_of(answer: Mapping[str, Any]) -> str:
+    try:
+        check_answer(answer)
+    except SourceError as error:
+        return error.code
+    return ""
 
 
 def _reason(answer: Mapping[str, Any]) -> tuple[int, str]:

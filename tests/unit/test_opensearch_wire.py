@@ -188,6 +188,18 @@ def test_trap_partial_hits_come_as_200(nodes: list[Node]) -> None:
     assert all(json.loads(line)["allow_partial_search_results"] is False for line in node.bodies[0].splitlines()[::2])
 
 
+def test_a_shard_that_comes_back_is_waited_for(nodes: list[Node]) -> None:
+    """While new primaries are named; no longer than half of the deadline, and then it is said which part is missing."""
+    part = {**WHOLE, "_shards": {"total": 2, "successful": 1, "failed": 1}}
+    node = Node((200, {"responses": [WHOLE, part]}), (200, {"responses": [WHOLE, part]}), (200, {"responses": [WHOLE, WHOLE]}))
+    assert open_wire(nodes, node).search_many("index", ["{}", "{}"], deadline=Deadline(5)) == [WHOLE, WHOLE]
+    assert len(node.bodies) == 3
+    start = time.monotonic()
+    gone = Node((200, {"responses": [part]}))
+    assert open_wire(nodes, gone).search_many("index", ["{}"], deadline=Deadline(1)) == [part]
+    assert time.monotonic() - start < 0.8
+
+
 def test_an_index_that_is_not_there(nodes: list[Node]) -> None:
     inside = {"responses": [{"error": {"type": "index_not_found_exception"}, "status": 404}]}
     for answer in ((200, inside), (404, error("index_not_found_exception"))):
