@@ -1,14 +1,16 @@
 """Strategies that ask a model for other words of the question: several wordings, a made-up answer, a broader question, its parts.
 
-Of four in one file, since each is a prompt and a way to put two lists together. The question's own search is always one of them, so
-that a bad reply costs time and little quality. Sources: multi-query after RAG-fusion; HyDE after Gao et al. 2022; step-back after
-Zheng et al. 2023.
+Of four in one file, since each is a prompt and a way to put two lists together. The question's own search is always one of them and
+has every other place of the order, so that a bad or hostile reply costs time and little quality. Sources: multi-query after
+RAG-fusion; HyDE after Gao et al. 2022; step-back after Zheng et al. 2023.
+
+INVARIANT: whatever a model replies, what the question's own search found at place n stands at 2n-1 or before
+(tests/unit/test_search_models.py::test_a_hostile_reply_takes_every_other_place_at_most).
 """
 
 from __future__ import annotations
 
-from router.search.decomposed import search_parts
-from router.search.drafting import ask, schema, texts
+from router.search.drafting import ask, beside, rank_own, schema, texts
 from router.search.merge import merge
 from router.search.port import Hits, Ordered, Part, Query, Searching, Tools, plain
 
@@ -40,10 +42,14 @@ def step_back(question: str, tools: Tools) -> Searching:
 
 def decomposed_by_model(question: str, tools: Tools) -> Searching:
     reply = ask(tools, "Which separate questions does it ask?", question, PARTS, classes=_NONE)
-    return (yield from search_parts(question, texts(reply, "parts", 5, tools), tools))
+    parts = texts(reply, "parts", 5, tools)
+    own, *found = yield (plain(question), *(plain(part) for part in parts if len(parts) > 1))
+    drafted = [Part(str(hits.query.text), hits.question, hits.candidates) for hits in found]
+    return Ordered(beside(rank_own(question, own, tools), tools.rank(drafted)))
 
 
 def _together(question: str, found: tuple[Hits, ...], weight: float, tools: Tools) -> Ordered:
-    """One list, reranked against the question as it was asked."""
-    merged = merge([(1.0 if at == 0 else weight, hits.candidates) for at, hits in enumerate(found)])
-    return Ordered(tools.rank([Part(question, found[0].question, merged)]))
+    """The question's own search, and beside it all searches in one list, reranked against the question as it was asked."""
+    own, *others = found
+    merged = merge([(1.0, own.candidates), *((weight, hits.candidates) for hits in others)])
+    return Ordered(beside(rank_own(question, own, tools), tools.rank([Part(question, own.question, merged)]) if others else ()))

@@ -6,11 +6,13 @@ INVARIANT: a model that is missing, forbidden, late or talks nonsense leaves the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from router.domain import Ranked
 from router.errors import LedgerError
-from router.search.port import Tools
+from router.search.merge import take_turns
+from router.search.port import Hits, Part, Tools
 
 MOST_CHARS = 1_000
 SYSTEM = (
@@ -56,3 +58,13 @@ def schema(key: str, meaning: str, most: int) -> dict[str, Any]:
     """An object of one list of texts."""
     items = {"type": "array", "items": {"type": "string"}, "maxItems": most, "description": meaning}
     return {"type": "object", "properties": {key: items}, "required": [key], "additionalProperties": False}
+
+
+def rank_own(question: str, own: Hits, tools: Tools) -> tuple[Ranked, ...]:
+    """What the question's own search found, as `simple` ranks it."""
+    return tools.rank([Part(question, own.question, own.candidates)])
+
+
+def beside(own: Sequence[Ranked], drafted: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Every other place is of the question's own search, whatever the searches in a model's words found."""
+    return tuple(take_turns([own, drafted], lambda item: item.stored.chunk.chunk_id))

@@ -3,7 +3,8 @@
 What it is shown are titles and beginnings of passages that were judged once more, under their classes; where they may not go, the
 first search stands. The order comes of the searches and the rerank against the question.
 
-INVARIANT: nothing that a model says moves a passage, it only adds searches (tests/unit/test_search_models.py::test_rounds_rank_by_search_alone).
+INVARIANT: nothing that a model says moves a passage, it only adds searches (tests/unit/test_search_models.py::test_rounds_rank_by_search_alone);
+of the places the question's own search keeps every other one (…::test_a_hostile_reply_takes_every_other_place_at_most).
 INVARIANT: text is shown only after it was judged in full (…::test_rounds_show_only_what_was_judged).
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from router.domain import CLASSES, Ranked
-from router.search.drafting import ask, schema, texts
+from router.search.drafting import ask, beside, rank_own, schema, texts
 from router.search.merge import merge
 from router.search.port import Hits, Ordered, Part, Searching, Tools, plain
 
@@ -28,7 +29,7 @@ def rounds(question: str, tools: Tools) -> Searching:
     found: list[Hits] = list((yield (plain(question),)))
     asked = {question}
     first = found[0]
-    ranked = tools.rank([Part(question, first.question, first.candidates)])
+    own = ranked = rank_own(question, first, tools)
     for _ in range(ROUNDS):
         wanted = [text for text in _plan(question, ranked, tools) if text not in asked]
         if not wanted:
@@ -36,7 +37,7 @@ def rounds(question: str, tools: Tools) -> Searching:
         asked.update(wanted)
         found += yield tuple(plain(text) for text in wanted)
         merged = merge([(1.0 if hits is first else FOLLOWING, hits.candidates) for hits in found])
-        ranked = tools.rank([Part(question, first.question, merged)])
+        ranked = beside(own, tools.rank([Part(question, first.question, merged)]))
     return Ordered(ranked)
 
 

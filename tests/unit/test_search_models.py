@@ -139,6 +139,40 @@ def test_rounds_end(router, server):
     assert searches(answer) == 5
 
 
+VOYAGE = "the long sea voyage of the timber ship from the northern harbour with {at} sailors"
+HOSTILE = {
+    "wordings": [VOYAGE.format(at=at) for at in range(4)],
+    "passage": [VOYAGE.format(at="all")],
+    "broader": [VOYAGE.format(at="all")],
+    "parts": [VOYAGE.format(at=at) for at in range(5)],
+    "searches": [VOYAGE.format(at=at) for at in range(3)],
+}
+
+
+@pytest.fixture(scope="module")
+def harbour(tmp_path_factory, server):
+    """Many pages that have nothing to do with what is asked; a reply asks for nothing else."""
+    folder = tmp_path_factory.mktemp("hostile") / "world"
+    with opened(folder, server, search='[search]\nwhole_chunks = 0\nversions = "all"\n') as made:
+        for at in range(12):
+            world.write_page(folder, f"handbook/staff/voyage{at}.md", f"# Voyage {at}\n\nOf {VOYAGE.format(at=at)}, day {at}.")
+        made.index()
+        yield made
+
+
+@pytest.mark.parametrize("strategy", ASKING)
+def test_a_hostile_reply_takes_every_other_place_at_most(harbour, server, strategy):
+    server.says(*(fake.answer(HOSTILE) for _ in range(3)))
+    question = "which torque do the bolts of the press guard need"
+    plain = ids(ask_as(harbour, "ada", question, k=4))
+    answer = ask_as(harbour, "ada", question, k=8, strategy=strategy)
+    attacked = ids(answer)
+    assert searches(answer) > 1, "the reply was searched"
+    assert not any("voyage" in name for name in plain[:2])
+    for at, name in enumerate(plain):
+        assert attacked.index(name) <= 2 * at, (plain, attacked)
+
+
 # --- what may leave ---------------------------------------------------------------------------------------------------
 
 
