@@ -140,7 +140,7 @@ start() {
     until health "$count"; do
         waited=$((waited + 1))
         for node in $(seq "$count"); do
-            up "$node" || [ "$waited" -lt 30 ] || { tail -20 "$home/start$node.log" >&2 && fail "node $node did not start"; }
+            up "$node" || [ "$waited" -lt 90 ] || { tail -20 "$home/start$node.log" >&2 && fail "node $node did not start"; }
         done
         [ "$waited" -lt "$wait_s" ] || { tail -20 "$home"/node*/logs/pointsman-"$port".log >&2 && fail "not green after $wait_s s"; }
         sleep 1
