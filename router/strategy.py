@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from router import execute, rank
-from router.domain import Candidate, Degraded, Embedded, Labels, Purpose, Ranked, Search, Stage, Steps, Stored
+from router.domain import CLASSES, Candidate, Degraded, Embedded, Labels, Purpose, Ranked, Search, Stage, Steps, Stored
 from router.errors import SourceError
 from router.line import Asking
 from router.ports import Model
-from router.remote import reorder, seek
+from router.remote import class_of, reorder, seek
 from router.routing.gates import Probe, looked_up
 from router.routing.heads import score
 from router.routing.language import is_foreign
@@ -57,7 +57,7 @@ def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordere
     tools = Tools(
         rank=partial(_rank, run),
         vectors=partial(_vectors, run),
-        shown=partial(_shown, run),
+        shown=partial(_disclosed, run),
         draft=partial(_draft, run, model) if known.model and model is not None else None,
         candidates=steps.candidates,
         rerank=steps.rerank,
@@ -73,6 +73,8 @@ def run_strategy(asking: Asking, steps: Steps, done: execute.Executed) -> Ordere
         asking.watch.stages.append(Stage("strategy", 0, note=run.trace.words()))
     if run.trace.model_failed:
         asking.found.degraded.append(Degraded("strategy", f"{run.trace.model_failed} model calls failed: searched without them"))
+    if run.trace.undisclosed:
+        asking.found.degraded.append(Degraded("strategy", "disclosure_not_permitted: searched without the model"))
     return ordered
 
 
@@ -303,6 +305,25 @@ def _shown(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:
     things = [(item.stored.chunk.source, item.stored.chunk.document_id, item.stored.labels) for item in ranked]
     verdicts = asking.policies.recheck(asking.principal, asking.question.now, things)
     return [item for item, verdict in zip(ranked, verdicts, strict=True) if verdict]
+
+
+def _disclosed(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:
+    """Those of them that may be shown to the model beside the question. What stays is said."""
+    asking, allowed = run.asking, _shown(run, ranked)
+    hosted, egress = asking.line.model(), asking.found.egress
+    if hosted is None or egress is None or not allowed:
+        return []
+    classes = {item.stored.chunk.chunk_id: class_of(item.stored.labels) for item in allowed}
+    open_ = egress.permitted(hosted.provider, "plan_search", {asking.text_class, *classes.values()})
+    if asking.text_class not in open_:
+        run.trace.undisclosed += 1
+        run.trace.notes.append("model: disclosure_not_permitted")
+        return []
+    stay = sorted(set(classes.values()) - open_)
+    entry = Degraded("strategy", f"what is {', '.join(CLASSES[one] for one in stay)} was not shown to `{hosted.provider}`")
+    if stay and entry not in asking.found.degraded:
+        asking.found.degraded.append(entry)
+    return [item for item in allowed if classes[item.stored.chunk.chunk_id] in open_]
 
 
 def _open_model(asking: Asking) -> Model | None:

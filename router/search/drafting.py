@@ -1,7 +1,8 @@
 """Asking a model for words to search with. Whatever it says is untrusted: texts are taken, cut and searched, and nothing else.
 
-INVARIANT: a model that is missing, forbidden, late or talks nonsense leaves the plain question, counted as a failed call
-(tests/unit/test_search_models.py::test_whatever_a_model_does_the_question_is_searched).
+INVARIANT: a model that is missing, late or talks nonsense leaves the plain question, counted as a failed call
+(tests/unit/test_search_models.py::test_whatever_a_model_does_the_question_is_searched); one that is forbidden leaves it, too, and is no
+failure (…::test_without_a_permit_nothing_is_sent).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SYSTEM = (
 
 
 def ask(tools: Tools, task: str, question: str, schema: Mapping[str, Any], *, shown: str = "", classes: frozenset[int]) -> Any:
-    """What the model said, or None where it failed. Counted either way."""
+    """What the model said, or None where it failed or may not be asked. Counted either way."""
     if tools.draft is None:
         return None
     tools.trace.model_calls += 1
@@ -32,8 +33,13 @@ def ask(tools: Tools, task: str, question: str, schema: Mapping[str, Any], *, sh
     except LedgerError:
         raise
     except Exception as error:  # noqa: BLE001 (a model may fail in any way; the plain question stands)
-        tools.trace.model_failed += 1
-        tools.trace.notes.append(f"model: {getattr(error, 'code', type(error).__name__)}")
+        code = getattr(error, "code", type(error).__name__)
+        if code == "disclosure_not_permitted":
+            tools.trace.model_calls -= 1
+            tools.trace.undisclosed += 1
+        else:
+            tools.trace.model_failed += 1
+        tools.trace.notes.append(f"model: {code}")
         return None
 
 

@@ -58,13 +58,15 @@ class Part:
 
 @dataclass(slots=True)
 class Trace:
-    """What the strategy cost. `queries` are texts of the question's own making: never logged, never recorded."""
+    """What the strategy cost. `queries` are texts of the question's own making: never logged, never recorded. `undisclosed` are calls
+    that the policies did not permit: neither made nor failed."""
 
     strategy: str
     searches: int = 0
     queries: list[str] = field(default_factory=list)
     model_calls: int = 0
     model_failed: int = 0
+    undisclosed: int = 0
     notes: list[str] = field(default_factory=list)
 
     def words(self) -> str:

@@ -1,11 +1,12 @@
 """Agentic rounds: a model sees what was found and plans what to search next. It plans searches, and nothing that it says ranks.
 
-What it is shown are titles and beginnings of passages that were judged once more, under their classes; where they may not go, the
-first search stands. The order comes of the searches and the rerank against the question.
+What it is shown are titles and beginnings of passages that were judged once more, under their classes. Those that may not go are left
+out, and said; where none may, the first search stands. The order comes of the searches and the rerank against the question.
 
 INVARIANT: nothing that a model says moves a passage, it only adds searches (tests/unit/test_search_models.py::test_rounds_rank_by_search_alone);
 of the places the question's own search keeps every other one (…::test_a_hostile_reply_takes_every_other_place_at_most).
-INVARIANT: text is shown only after it was judged in full (…::test_rounds_show_only_what_was_judged).
+INVARIANT: text is shown only after it was judged in full (…::test_rounds_show_only_what_was_judged), and what may not be disclosed
+keeps nothing else back (…::test_rounds_leave_out_what_may_not_be_disclosed).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def rounds(question: str, tools: Tools) -> Searching:
 
 def _plan(question: str, ranked: Sequence[Ranked], tools: Tools) -> list[str]:
     shown = tools.shown(ranked[:SHOWN])
+    if ranked and not shown:
+        return []
     levels = [item.stored.labels.get("sensitivity") for item in shown]
     classes = frozenset(level if isinstance(level, int) else len(CLASSES) - 1 for level in levels)
     text = "\n\n".join(f"{item.stored.chunk.title}\n{item.stored.chunk.text[:SHOWN_CHARS]}" for item in shown)

@@ -20,6 +20,8 @@ PERMIT = """
 permit (principal, action == Pointsman::Action::"disclose", resource == Pointsman::Provider::"claude")
 when { context.purpose == "search" && context.class <= 1 };
 """
+FORBIDDEN = "disclosure_not_permitted: searched without the model"
+WITHHELD = "what is confidential, restricted was not shown to `claude`"
 ASKING = [name for name, known in STRATEGIES.items() if known.model]
 PRESS = "what does ERR-4012 on the press mean"
 GOOD = {
@@ -176,28 +178,42 @@ def test_a_hostile_reply_takes_every_other_place_at_most(harbour, server, strate
 # --- what may leave ---------------------------------------------------------------------------------------------------
 
 
+HIDDEN = ("sold in autumn", "supplement", "bridged, ERR", "south", "order of the board")
+
+
 def test_rounds_show_only_what_was_judged(router, server):
-    """Nothing that the person may not see is shown, and with a passage above the permitted class nothing is sent at all."""
+    """Nothing that the person may not see is shown."""
     server.says(fake.answer({"searches": []}))
     ask_as(router, "ada", PRESS, strategy="rounds")
     assert "Pressing plates" in server.heard
-    assert not any(
-        word in server.heard for word in ("sold in autumn", "supplement", "bridged, ERR", "south", "order of the board")
-    )
-    server.says(fake.answer({"searches": []}))
+    assert not any(word in server.heard for word in HIDDEN)
+
+
+def test_rounds_leave_out_what_may_not_be_disclosed(router, server):
+    """A passage above the permitted class stays here, which is said and is no failure; it keeps no other passage back."""
+    server.says(fake.answer({"searches": ["oil pressure of the press"]}), fake.answer({"searches": []}))
     answer = ask_as(router, "max", PRESS, strategy="rounds")
-    assert server.received == []
-    assert ids(answer) == ids(ask_as(router, "max", PRESS))
-    assert "disclosure_not_permitted" in note_of(answer)
+    first = ids(ask_as(router, "max", PRESS))
+    assert "handbook/board/sale.md" in first[:5]
+    assert "Pressing plates" in server.heard
+    assert not any(word in server.heard for word in HIDDEN)
+    assert [entry.reason for entry in answer.degraded if entry.stage == "strategy"] == [WITHHELD]
+    assert "2 model calls" in note_of(answer)
+    assert "failed" not in note_of(answer)
+    assert searches(answer) == 2
 
 
 @pytest.mark.parametrize("permit", ["", PERMIT.replace("<= 1", "<= 0"), PERMIT.replace('"search"', '"draft"')])
 def test_without_a_permit_nothing_is_sent(tmp_path, server, permit):
     server.says(fake.answer(GOOD))
     with opened(tmp_path / "world", server, permit=permit) as router:
-        answer = ask_as(router, "ada", PRESS, strategy="multi_query")
-        assert ids(answer) == ids(ask_as(router, "ada", PRESS))
-        assert server.received == []
+        for strategy in ASKING:
+            answer = ask_as(router, "ada", PRESS, strategy=strategy)
+            assert ids(answer) == ids(ask_as(router, "ada", PRESS))
+            assert server.received == []
+            assert [entry.reason for entry in answer.degraded if entry.stage == "strategy"] == [FORBIDDEN]
+            assert "disclosure_not_permitted" in note_of(answer)
+            assert "failed" not in note_of(answer)
 
 
 def test_calls_stand_in_the_record(router, server):
