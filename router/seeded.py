@@ -21,22 +21,20 @@ from dataclasses import dataclass, replace
 from router.document_leg import embed_question, find_candidates, rank_candidates
 from router.domain import CLASSES, Clarify, Degraded, Passage, Stage, Steps, Table
 from router.errors import Refused, SourceError
-from router.line import Asking, Evidence
-from router.routing.quantities import Supported, read_quantities
-from router.routing.steps import (
-    Described,
+from router.line import Asking, Evidence, failure_of
+from router.routing.antecedents import (
     asks_what_it_is_called,
-    ends_in_place,
-    fill,
+    called_in,
     is_identifier,
     named_in,
     one_name,
-    parse_described,
     pick_seeds,
     points,
-    searched_words,
+    speaks_of_others,
     spell_out,
 )
+from router.routing.quantities import MOST_PASSAGES, Supported, read_quantities
+from router.routing.steps import Described, ends_in_place, fill, parse_described, searched_words
 from router.search.decomposed import clauses
 
 FIRST, SECOND = "step_1_of_2", "step_2_of_2"
@@ -109,55 +107,83 @@ def _could_be_of_rows(asking: Asking, described: Described) -> bool:
 def _documents_first(asking: Asking, described: Described) -> bool:
     watch, words = asking.watch, searched_words(described)
     _tell(asking, FIRST, f"documents: `{words}`")
-    step = replace(asking, question=replace(asking.question, text=words), found=Evidence(egress=asking.found.egress))
+    # the same passages are read however few are to be shown: fewer would turn two numbers into one
+    asked = replace(asking.question, text=words, k=max(asking.question.k, MOST_PASSAGES))
+    step = replace(asking, question=asked, found=Evidence(egress=asking.found.egress))
     candidates = find_candidates(step, embed_question(step))
-    rank_candidates(step, candidates)
+    whole = rank_candidates(step, candidates)
     asking.found.dropped += step.found.dropped
     step.found.dropped = 0
-    passages = step.found.passages
+    passages = step.found.passages if whole else step.found.passages[:MOST_PASSAGES]
     today = asking.question.now.date()
     read = watch.stage("read", lambda: read_quantities(described.description, described.rows, described.wanted, passages, today))
     watch.note(count_in=len(passages), count_out=len(read))
     if not read:
         return _instead(asking, "no number", f"no single number for `{described.description}` stands in what was found")
+    said = [passages[one.passage] for one in read]
+    if not whole:
+        step.found.passages = _shown(step.found.passages, said, asking.question.k)
     if len(read) > 1:
-        _ask_back(asking, step, described, read)
+        _ask_back(asking, step, described, [(one, passage) for one, passage in zip(read, said, strict=True)])
         return True
-    return _rows_second(asking, step, described, read[0], candidates.steps)
+    return _rows_second(asking, step, described, read[0], said[0], candidates.steps)
 
 
-def _ask_back(asking: Asking, step: Asking, described: Described, read: Sequence[Supported]) -> None:
+def _shown(passages: Sequence[Passage], said: Sequence[Passage], k: int) -> tuple[Passage, ...]:
+    """As many as were asked for, those that say the number among them."""
+    first = {one.chunk_id for one in said[:k]}
+    others = [one.chunk_id for one in passages if one.chunk_id not in first]
+    kept = first | set(others[: k - len(first)])
+    return tuple(replace(one, rank=at) for at, one in enumerate((one for one in passages if one.chunk_id in kept), 1))
+
+
+def _ask_back(asking: Asking, step: Asking, described: Described, read: Sequence[tuple[Supported, Passage]]) -> None:
     """The passages, and the numbers that they give: which is meant only the caller knows."""
-    options = tuple(f"{one.quantity.words} ({step.found.passages[one.passage].document_id})" for one in read)
+    options = tuple(f"{one.quantity.words} ({passage.document_id})" for one, passage in read)
     step.found.notes += (
-        _spoken(FIRST, f"documents: `{described.description}` → {' or '.join(one.quantity.words for one in read)}"),
+        _spoken(FIRST, f"documents: `{described.description}` → {' or '.join(one.quantity.words for one, _ in read)}"),
     )
     _replace_findings(asking, step.found)
     asking.found.clarify = Clarify(f"which number is meant by `{described.description}`?", options)
 
 
-def _rows_second(asking: Asking, step: Asking, described: Described, one: Supported, steps: Steps) -> bool:
-    from router.table_leg import granted_catalog, query_tables, reads_rows
-
-    passage = step.found.passages[one.passage]
-    seeded = replace(asking, seed_class=_class_of(asking, passage, steps))
-    rows: Asking | None = None
-    for text in fill(described, one.quantity, granted_catalog(asking)):
-        tried = replace(seeded, question=replace(asking.question, text=text), found=Evidence(egress=asking.found.egress))
-        if reads_rows(tried):
-            rows = tried
-            break
-    if rows is None:
+def _rows_second(asking: Asking, step: Asking, described: Described, one: Supported, passage: Passage, steps: Steps) -> bool:
+    """Where the tables fail, what documents said stays: the number is known, and only not compared."""
+    told = f"`{described.description}` → {one.quantity.words} ({passage.document_id})"
+    filled: list[Asking] = []
+    failed = failure_of(asking, lambda: filled.extend(_fill(asking, described, one, _class_of(asking, passage, steps))))
+    if failed is None and not filled:
         said = f"`{described.description}` is {one.quantity.words} ({passage.document_id})"
         return _instead(asking, "not certain", f"{said}, and what of the rows it is compared with is not certain")
-    first = f"documents: `{described.description}` → {one.quantity.words} ({passage.document_id})"
-    second = f"tables: `{rows.question.text}`"
-    _tell(asking, SECOND, second)
-    query_tables(rows, None)
+    step.found.notes += (_spoken(FIRST, f"documents: {told}"),)
+    if failed is None:
+        from router.table_leg import query_tables
+
+        (rows,) = filled
+        second = f"tables: `{rows.question.text}`"
+        _tell(asking, SECOND, second)
+        failed = failure_of(asking, lambda: query_tables(rows, None))
+    if failed is not None:
+        step.found.notes += (f"the tables could not be asked with {one.quantity.words}: {failed.message}",)
+        step.found.degraded.append(Degraded("steps", f"{failed.code}: the tables could not be asked with the number"))
+        _replace_findings(asking, step.found)
+        return True
     rows.found.tables = tuple(_with_origin(table, one, passage) for table in rows.found.tables)
-    step.found.notes += (_spoken(FIRST, first), _spoken(SECOND, second))
+    step.found.notes += (_spoken(SECOND, second),)
     _replace_findings(asking, step.found, rows.found)
     return True
+
+
+def _fill(asking: Asking, described: Described, one: Supported, seed_class: int) -> list[Asking]:
+    """The first filled question that the tables read; none where there is none."""
+    from router.table_leg import granted_catalog, reads_rows
+
+    for text in fill(described, one.quantity, granted_catalog(asking)):
+        question = replace(asking.question, text=text)
+        tried = replace(asking, seed_class=seed_class, question=question, found=Evidence(egress=asking.found.egress))
+        if reads_rows(tried):
+            return [tried]
+    return []
 
 
 def _replace_findings(asking: Asking, *found: Evidence) -> None:
@@ -200,8 +226,8 @@ def find_pointing(asking: Asking) -> Pointing | None:
         return None
     first, second = parts
     name = named_in(first, second)
-    if name is None and any(map(str.isdigit, second)):
-        return None  # it names something itself
+    if name is None and (any(map(str.isdigit, second)) or speaks_of_others(first, second)):
+        return None  # it names something itself, or speaks of what is only counted
     return Pointing(first, second, name)
 
 
@@ -274,7 +300,7 @@ def _by_rows(asking: Asking, pointing: Pointing, rows: Evidence) -> Spelled:
         return Spelled(())
     table = rows.tables[0]
     columns = [(column.name, column.type, column.masked) for column in table.columns]
-    picked = pick_seeds(pointing.first, columns, table.rows)
+    picked = pick_seeds(pointing.first, columns, table.rows, _names_of_columns(asking, rows.reads))
     if picked is None:
         return Spelled(())
     column, names = picked
@@ -286,6 +312,17 @@ def _by_rows(asking: Asking, pointing: Pointing, rows: Evidence) -> Spelled:
     said = (*names, called.name) if called is not None else names
     asking.found.notes += (_spoken(FIRST, f"tables: `{pointing.first}` → {', '.join(said)}"),)
     return _documents_second(asking, pointing, clause, called, _class_of_cells(asking, column, rows.reads))
+
+
+def _names_of_columns(asking: Asking, reads: Sequence[str]) -> dict[str, set[str]]:
+    if not reads:
+        return {}
+    from router.table_leg import granted_catalog
+
+    try:
+        return called_in(granted_catalog(asking), reads)
+    except (Refused, SourceError):
+        return {}
 
 
 def _documents_second(asking: Asking, pointing: Pointing, clause: str, called: _Called | None, seed_class: int) -> Spelled:

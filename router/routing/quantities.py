@@ -1,86 +1,113 @@
 """The one number that passages give to a description: "the amount that a technician may give away" -> 400 euro.
 
-Read from sentences and cells of tables by rules. A piece of text answers only where it says a limit, holds exactly one quantity,
-and together with its headings holds every word of the description that names something. What holds most of them beside the
-number wins; where two that differ hold as many, all are told; where what holds most cannot be read, or nothing holds enough,
-nothing is read and nothing is guessed.
+Read from sentences and cells of tables by rules. A piece of text answers only where it says a limit, holds now by all that stands
+around it, and has exactly one quantity in a clause, or a cell, that is about whom the description is about and, together with its
+headings, holds every word of it that names something. What holds most of them beside the number wins; where two that differ hold
+as many, all are told; where what holds most cannot be read, or nothing holds enough, nothing is read and nothing is guessed: a
+wrong number is far worse than a question back.
 
-INVARIANT: what is read is a `Quantity`: a plain decimal number and a unit of the few that stand here; whatever else a document
-says is never part of it (tests/unit/test_routing_steps.py::test_a_hostile_document_gives_a_number_or_nothing).
-INVARIANT: digits that are not read as the one quantity (ranges, negative numbers, powers, other scripts' digits, decimal commas)
-make their piece of text unreadable, not nearly right (…::test_numbers_that_are_not_certain_are_not_read).
+INVARIANT: what is read is a `Quantity`: a plain decimal number and a unit of the few that `numerals.py` knows; whatever else a
+document says is never part of it (tests/unit/test_routing_steps.py::test_a_hostile_document_gives_a_number_or_nothing).
+INVARIANT: a number is read of its own clause alone (…::test_a_number_belongs_to_its_own_clause).
+INVARIANT: text that says of itself, or stands under a heading which says, that it does not hold gives nothing
+(…::test_what_does_not_hold_is_not_read).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Literal
 
 from router.domain import Passage
 from router.routing.gates import content_tokens
+from router.routing.numerals import MONTHS, Kind, Quantity, parse_quantities, units_in
+from router.routing.pieces import LONGEST_NEAR, LONGEST_TEXT, Piece, cut_pieces
 
-Kind = Literal["money", "minutes", "hours", "days", "weeks", "months", "years", "percent", "count"]
-DURATIONS: frozenset[Kind] = frozenset({"minutes", "hours", "days", "weeks", "months", "years"})
-
-MOST_PASSAGES, MOST_PIECES, MOST_OPTIONS = 5, 600, 3
-LONGEST_TEXT, LONGEST_PIECE, LONGEST_NEAR = 20_000, 600, 1_000
-"""A sentence of a rule is short: what is longer is no sentence, and could be made to take its reader's time."""
+MOST_PASSAGES, MOST_OPTIONS = 5, 3
 LARGEST = Decimal(10) ** 9
 
-_UNITS: dict[str, tuple[Kind, str]] = {
-    **dict.fromkeys("euro euros eur €".split(), ("money", "euro")),
-    **dict.fromkeys("dollar dollars usd $".split(), ("money", "dollars")),
-    **dict.fromkeys("pound pounds gbp £".split(), ("money", "pounds")),
-    **{word: (kind, kind) for kind in sorted(DURATIONS) for word in (kind, kind[:-1])},
-    **dict.fromkeys(("percent", "per cent", "%", "pct"), ("percent", "percent")),
-}
-_UNIT = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reverse=True))
-_QUANTITY = re.compile(
-    rf"(?:(?P<ahead>€|\$|£|(?:eur|usd|gbp)\b)\s?)?(?<![\w.,:/+\-\u2212\u2013#§])(?P<number>\d{{1,3}}(?:,\d{{3}})+|\d{{1,9}})(?P<part>\.\d{{1,2}})?"
-    rf"(?![\d.,:/\-\u2212\u2013]*\d)(?:[\s-]?(?P<unit>{_UNIT})(?![a-z])|(?![\w%]))",
-    re.IGNORECASE | re.ASCII,
-)
-_IN_UNIT = re.compile(rf"(?:\bin\s+|\(\s*|\b)(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
-_SAID_IN = re.compile(rf"\bin\s+(?:full\s+)?(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
-_MONTH = r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
-_NO_QUANTITY = re.compile(
-    rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+{_MONTH}\b(?:\s+\d{{4}}\b)?|\b{_MONTH}\s+\d{{4}}\b|\b\d{{4}}-\d\d(?:-\d\d)?\b|"
-    r"\b(?:in|since|from|until|of|by|before|after)\s+(?:19|20)\d\d\b|\b\d{1,2}:\d\d\b|"
-    r"\b(?:version|section|chapter|page|line|row|step|level|depot|region|zone|table|form|rule|article|paragraph|annex|class|type|phase|"
-    r"tier|note|no\.?|number|band|grade|group|shift|building|gate|bay|clause|item|point|day|week)\s+\d+(?:\.\d+)*\b(?!\s*(?:%|euro))|"
-    r"^\s*(?:[-*]\s+)?\d+(?:\.\d+)*[.)]\s|\b[A-Za-z][A-Za-z_/.-]*\d[\w./-]*|§\s*\d+",
-    re.IGNORECASE,
-)
-"""Days, times, places in a document, identifiers: digits that are no quantity."""
-_IN_WORDS = re.compile(
-    rf"\d\s*(?:hundred|thousand|million|billion|dozen|mio|bn)\b|"
-    rf"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty|forty|fifty|sixty|ninety|hundred|"
-    rf"thousand|million|dozen|half)\s+(?:{_UNIT}|hundred|thousand|million|working|calendar)(?![a-z])",
-    re.IGNORECASE,
-)
-"""Numbers in words, and words that change a number: they are not read, so what they stand in is not."""
+_SAID_IN = re.compile(r"\bin\s+(?:full\s+)?(?=(?P<unit>\S{1,12}(?:\s+cent\b)?))", re.IGNORECASE)
 _SCALED = re.compile(
-    r"\b(?:in|of|all)?\s*(?:thousands?|millions?|tsd|mio|k\s?(?:eur|euro|€))(?!\w)|['\u2019]000\b|\b000s\b", re.IGNORECASE
+    r"\b(?:in|of|all)?\s*(?:hundreds?|thousands?|millions?|tsd|mio|k\s?(?:eur|euro|€))(?!\w)|['\u2019]000\b|\b000s\b",
+    re.IGNORECASE,
 )
 """Said of a whole table, its numbers are not what they look like."""
-MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_HOLDS_FROM = re.compile(
-    rf"\b(?:from|as of|as from|starting|beginning|after)\s+(?:\d{{1,2}}(?:st|nd|rd|th)?\s+)?(?:(?P<month>{_MONTH})\s+)?(?P<year>20\d\d)\b",
-    re.IGNORECASE,
+_MONTH = "|".join(f"{month}[a-z]*" for month in MONTHS)
+_DAY = (
+    rf"(?:\d{{1,2}}[./]){{0,2}}(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+)?(?:(?P<month>{_MONTH})\s+(?:(?P<day_behind>\d{{1,2}})(?:st|nd|rd|th)?,?\s+)?)?"
+    r"(?P<year>20\d\d)(?:-(?P<mm>\d\d)(?:-(?P<dd>\d\d))?)?\b(?!\s*[\u20ac$\u00a3%]|\s+(?:euros?|eur|dollars?|pounds?|days?|hours?|pieces)\b)"
 )
+_HOLDS_FROM = re.compile(
+    rf"\b(?:from|as of|as from|since|on|starting|beginning|effective|after):?\s+(?:[a-z]+\s+)?{_DAY}", re.IGNORECASE
+)
+_HELD_UNTIL = re.compile(rf"\b(?:until|till|ended|ends|expire[sd]?):?\s+(?:[a-z]+\s+){{0,3}}?{_DAY}", re.IGNORECASE)
+_IN_YEAR = re.compile(r"\b(?:in|for|during)\s+(?:[a-z]+\s+)?(?P<year>20\d\d)\b", re.IGNORECASE)
 _LIMITS = re.compile(
     r"\b(?:up to|at (?:most|least)|no (?:more|less|later) than|not (?:more|less|exceed)|more than|less than|above|below|beyond|over|under|"
     r"max(?:imum)?|min(?:imum)?|limit\w*|may|must|can|cannot|allow\w*|permit\w*|within|ceiling|threshold|deadline|latest|entitle\w*|"
     r"quota|cap(?:ped)?|require\w*|right to)\b",
     re.IGNORECASE,
 )
+_DOES = re.compile(
+    r"\b(?:may|must|can|cannot|should|is|are|up to|at (?:most|least)|(?:no|not) (?:more|less|later)|approves?|gives?|signs?|within)\b",
+    re.IGNORECASE,
+)
+"""Where what a sentence says of somebody begins: whom it is about stands before, or behind `by`."""
 _NOT_NOW = re.compile(
     r"\b(?:was|were|used to|formerly|previously|no longer|until (?:the end of )?(?:\w+ )?(?:19|20)\d\d|before (?:19|20)\d\d|"
     r"for example|e\.g\.|raised from|from \d\S* to \d)\b",
+    re.IGNORECASE,
+)
+_RULE = (
+    r"(?:rules?|limits?|versions?|polic(?:y|ies)|tables?|pages?|documents?|sections?|guid\w+|amounts?|numbers?|figures?|terms|handbook|"
+    r"manual|rates?|sums?|this|these|they)"
+)
+_VOID = re.compile(
+    r"\bno longer\s+(?:valid|hold\w*|appl\w+|in (?:force|use)|used|current|effective|binding|true)\b|"
+    r"\b(?:not|never)\s+(?:yet\s+|been\s+|yet been\s+)?(?:adopted|approved|agreed|accepted|valid|binding|in force|effective|decided|final|"
+    r"released|current)\b|"
+    rf"\b{_RULE}\s+(?:\w+\s+){{0,4}}?(?:was|were|is|are|been|be|being)\s+(?:\w+\s+)?(?:replaced|cancell?ed|suspended|annulled|void|invalid|"
+    r"retired|abolished|expired|changed|raised|lowered|planned|suggested)\b|"
+    r"\b(?:withdrawn|superseded|repealed|revoked|rescinded|obsolete|outdated|out of date|lapsed|deprecated|discontinued|archived)\b|"
+    r"\b(?:drafts?|proposals?|proposed|under (?:review|discussion|consultation)|for (?:discussion|comment)|"
+    r"to be (?:confirmed|decided|agreed|adopted|approved)|tbd|tbc|fictional|fictitious|ceased to)\b|"
+    rf"\b{_RULE}\s+(?:\w+\s+){{0,4}}?will\s+(?:apply|hold|be (?:valid|in force)|rise|fall|change|become|come into)\b|"
+    r"\b(?:from|as of|starting|beginning)\s+(?:the\s+)?(?:next|coming)\s+(?:year|month|quarter|week)\b",
+    re.IGNORECASE,
+)
+"""What a text says of itself where it does not hold, or not yet."""
+_FORMER = re.compile(
+    r"\b(?:former(?:ly)?|previous(?:ly)?|historic(?:al)?|history|examples?|(?:old|older|earlier|past)\s+(?:\w+\s+)?"
+    r"(?:rules?|limits?|versions?|polic(?:y|ies)|tables?|rates?|amounts?|sums?))\b",
+    re.IGNORECASE,
+)
+"""The same of a heading, or of the words before a table."""
+_OTHER_ROLE = re.compile(
+    r"\b(?:trainee|apprentice|junior|senior|deputy|assistant|acting|interim|vice|external|temporary|freelance|retired|intern|probationary|"
+    r"together|jointly|combined|both)\b",
+    re.IGNORECASE,
+)
+"""A trainee adjuster is no adjuster, and two of them are not one."""
+_CONDITION = re.compile(
+    r"\b(?:unless|except|excluding|without|if|when|only|provided|otherwise|instead|exceed\w*|more than)\b", re.IGNORECASE
+)
+_RATE = re.compile(
+    r"(?:/|\b(?:per|an?|each|every|in\s+an?)\b)\s*(?P<period>minute|hour|day|night|week|month|quarter|year|shift)\b|"
+    r"\b(?P<often>daily|nightly|weekly|monthly|yearly|annual|hourly)(?:ly)?\b",
+    re.IGNORECASE,
+)
+_YEAR = re.compile(r"(?<![\w.,-])(?:19|20)\d\d(?![\w.,-])")
+_PARAGRAPH = re.compile(r"\n\s*\n|\n(?=[#|*-])|\|")
+_FOR_WHOM = re.compile(r"^\s*(?:for|with|of|to|under)\s+(?:\w+\s+)?\w+\s+(?=(?:an?|the|our|each|every)\s)", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"[,:;()]\s+|\s[\u2013\u2014-]\s|\s\(|\s(?:and|or|but|while|whereas|who|which|whose|whom|that|unlike)\s", re.IGNORECASE
+)
+_OF_WHOM = re.compile(
+    r"^(?:what|whatever|.*?\b(?:that|which|what))?\s*(?P<whom>[^,]*?)\s+(?:may|can|could|must|should|is\s+allowed|are\s+allowed|has\s+to|have\s+to)\b|"
+    r"^(?:the\s+|an?\s+|our\s+)?(?P<whose>[\w -]+?)['\u2019]s?\s",
     re.IGNORECASE,
 )
 _GENERIC = frozenset(
@@ -93,23 +120,7 @@ _GENERIC = frozenset(
     """.split()
 )
 """Stems of what a description calls its number, its rule and the deed: no document need say the same ones."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z*\"(\d])|;\s+")
 _STEM = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y|um)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A number with what it is of. Made here and nowhere else."""
-
-    number: Decimal
-    kind: Kind
-    unit: str = ""
-
-    @property
-    def words(self) -> str:
-        """In the router's own spelling, which is safe to place into a question."""
-        number = f"{self.number.normalize():f}"
-        return f"{number} {self.unit}" if self.unit else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +129,6 @@ class Supported:
 
     quantity: Quantity
     passage: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One sentence, or one cell with what stands beside it: `own` is said with the number, `near` around it."""
-
-    value: str
-    own: str
-    near: str
-    header: str = ""
-    is_cell: bool = False
 
 
 def stem(word: str) -> str:
@@ -142,14 +142,29 @@ def is_generic(word: str) -> bool:
     return word in _GENERIC
 
 
-def unit_kind(word: str) -> Kind | None:
-    found = _UNITS.get(word.lower())
-    return found[0] if found else None
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """Stems: all that have to stand somewhere, and of them whom it is about. `units` are those that the description names."""
+
+    required: frozenset[str]
+    whole: bool
+    whom: frozenset[str]
+    units: frozenset[tuple[Kind, str]]
+    wanted: frozenset[Kind]
+    words: str
+    about: frozenset[str]
 
 
-def kinds_in(text: str) -> frozenset[Kind]:
-    """Kinds of quantity that a text names as units."""
-    return frozenset(_UNITS[match["unit"].lower()][0] for match in _IN_UNIT.finditer(text))
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(stem(word) for word in content_tokens(text))
+
+
+def _sought(description: str, about: str, wanted: frozenset[Kind]) -> _Sought:
+    named = frozenset(word for word in _stems(description) if not is_generic(word))
+    required = named or frozenset(word for word in _stems(about) if not is_generic(word))
+    match = _OF_WHOM.match(description)
+    whom = _stems(match["whom"] or match["whose"] or "") & named if match else frozenset()
+    return _Sought(required, bool(named), whom, units_in(description), wanted, description, _stems(about) | _stems(description))
 
 
 def read_quantities(
@@ -158,134 +173,162 @@ def read_quantities(
     """One where the passages agree on what is supported best, several (at most three) where they do not, none where nothing is.
 
     `about` is what is counted, for a description that names nothing of its own (`the limit that the policy sets`)."""
-    named = {word for word in map(stem, content_tokens(description)) if not is_generic(word)}
-    required = named or {word for word in map(stem, content_tokens(about)) if not is_generic(word)}
+    sought = _sought(description, about, wanted)
     best: dict[Quantity, int] = {}
     top, unclear = 0, False
-    for at, passage in enumerate(passages[:MOST_PASSAGES]):
-        for piece in _pieces(passage):
-            score = _support(piece, required, whole=bool(named))
+    for at, passage in enumerate(passages):
+        holds = _holds(passage, today)
+        for piece in cut_pieces(passage):
+            score = _support(piece, sought)
             if not score or score < top or _is_to_come(piece.own, today):
                 continue
-            fitting = _fitting(piece, wanted)
+            fitting = _fitting(piece, sought, today)
             if fitting == []:
                 continue  # it speaks of something else, a time where a sum is asked for
             if score > top:
                 best, top, unclear = {}, score, False
-            if fitting is None:
+            if fitting is None or not holds or (piece.is_cell and _FORMER.search(piece.lead)):
                 unclear = True  # what says it best cannot be read: what says it less well is no answer
             else:
                 best.setdefault(fitting[0], at)
     return () if unclear else tuple(Supported(quantity, at) for quantity, at in best.items())[:MOST_OPTIONS]
 
 
-def _support(piece: _Piece, required: set[str], *, whole: bool) -> int:
+def _holds(passage: Passage, today: date) -> bool:
+    """Whether neither its heading nor its text says that it does not, or only later."""
+    heading = " . ".join((passage.title, *passage.heading_path))[:LONGEST_NEAR]
+    # what stands in one paragraph is not said of the next
+    said = f"{heading} . {_PARAGRAPH.sub(' . ', passage.text[:LONGEST_TEXT])}"
+    later = passage.effective_from is not None and passage.effective_from > today.isoformat()
+    ended = any(_day(match)[:2] < (today.year, today.month) for match in _HELD_UNTIL.finditer(said))
+    return not (later or ended or _FORMER.search(heading) or _VOID.search(said) or _is_to_come(said, today))
+
+
+def _support(piece: Piece, sought: _Sought) -> int:
     """How much speaks for it: what stands beside the number counts twice. 0 where it says no limit, or something is missing."""
     # what a heading says of a whole table holds for its cells; of a sentence, only what it says itself
     said = f"{piece.own}\n{piece.near}" if piece.is_cell else piece.own
+    required = sought.required
     if not required or _NOT_NOW.search(piece.own) or not _LIMITS.search(said):
         return 0
-    own = {stem(word) for word in content_tokens(piece.own)}
-    near = {stem(word) for word in content_tokens(piece.near)}
+    own, near = _stems(piece.own), _stems(piece.near)
     missing = required - own - near
-    if not required & own or (missing if whole else len(missing) * 2 > len(required)):
+    if not required & own or (missing if sought.whole else len(missing) * 2 > len(required)):
         return 0
     return 2 * len(required & own) + len((required & near) - own)
 
 
 def _is_to_come(text: str, today: date) -> bool:
-    """Whether it says of itself that it holds from a later month on."""
-    for match in _HOLDS_FROM.finditer(text):
-        month = MONTHS.index(match["month"][:3].lower()) + 1 if match["month"] else 1
-        if (int(match["year"]), month) > (today.year, today.month):
-            return True
-    return False
+    """Whether it says of itself that it holds from a later day on."""
+    return any(_day(match) > (today.year, today.month, today.day) for match in _HOLDS_FROM.finditer(text))
 
 
-def _fitting(piece: _Piece, wanted: frozenset[Kind]) -> list[Quantity] | None:
-    """The only quantity that is said, in the unit beside it or the one that its heading gives it; none where none is of a wanted
-    kind, None where there are several, or digits that are not read."""
-    found = _quantities(piece.value)
-    if found is None or _SCALED.search(f"{piece.header}\n{piece.near}"):
+def _day(match: re.Match[str]) -> tuple[int, int, int]:
+    """The first of a month or a year; the last month of a year that something held until."""
+    least = 12 if match.re is _HELD_UNTIL else 1
+    month = MONTHS.index(match["month"][:3].lower()) + 1 if match["month"] else int(match["mm"] or least)
+    return int(match["year"]), month, int(match["day"] or match["day_behind"] or match["dd"] or 1)
+
+
+def _fitting(piece: Piece, sought: _Sought, today: date) -> list[Quantity] | None:
+    """The only quantity that is said of what is sought, in the unit beside it or the one that its heading gives it; none where none is
+    of a wanted kind, None where there are several, or something that is not read."""
+    written = parse_quantities(piece.value)
+    if written is None or _SCALED.search(f"{piece.header}\n{piece.near}") or _OTHER_ROLE.search(_unsaid(piece.own, sought.words)):
         return None
-    typed = [_typed(one, piece) for one in found]
-    fitting = [one for one in typed if not wanted or one.kind in wanted]
-    return None if len(fitting) > 1 or any(one.number > LARGEST for one in fitting) else fitting
+    typed = [(one.at, _typed(one.quantity, piece)) for one in written]
+    if not any(not sought.wanted or one.kind in sought.wanted for _, one in typed):
+        return []
+    years = {match["year"] for match in _IN_YEAR.finditer(f"{piece.own} \n {piece.lead}")}
+    years |= set(_YEAR.findall(f"{piece.label} \n {piece.header}"))
+    if any(int(year) != today.year and year not in sought.words for year in years):
+        return None
+    if piece.is_cell:
+        found = [one for _, one in typed] if len(typed) == 1 and not _is_changed(piece.own, sought, piece.value) else []
+    else:
+        found = _of_its_clause(piece, sought, typed)
+    if len(found) != 1 or found[0].number > LARGEST:
+        return None
+    (one,) = found
+    if sought.wanted and one.kind not in sought.wanted:
+        return []
+    return None if one.kind == "money" and _money(sought.units) - {one.unit} else [one]
 
 
-def _typed(quantity: Quantity, piece: _Piece) -> Quantity:
+def _money(units: frozenset[tuple[Kind, str]]) -> set[str]:
+    return {unit for kind, unit in units if kind == "money"}
+
+
+def _unsaid(text: str, words: str) -> str:
+    """A text without the words that the description says, too."""
+    said = set(words.lower().split())
+    return " ".join(word for word in text.split() if word.lower().strip(".,;:") not in said)
+
+
+def _is_changed(text: str, sought: _Sought, value: str) -> bool:
+    """Whether the number holds for a time, or on a condition, that the description does not name."""
+    periods = {stem(match["period"] or match["often"]) for match in _RATE.finditer(text)}
+    said = {stem(word) for word in re.findall(r"[a-z]+", sought.words.lower())}
+    return bool(periods - said) or _CONDITION.search(_unsaid(value, sought.words)) is not None
+
+
+def _of_its_clause(piece: Piece, sought: _Sought, typed: Sequence[tuple[int, Quantity]]) -> list[Quantity]:
+    """Quantities that stand alone in a clause which is about what is sought."""
+    starts = [0, *(match.end() for match in _CLAUSE.finditer(piece.value))]
+    clauses = [(start, piece.value[start:end]) for start, end in zip(starts, [*starts[1:], len(piece.value)], strict=True)]
+    # "For storm damage, an adjuster may ...", "Adjusters: up to ...": said of what follows
+    leads = len(clauses) > 1 and re.match(r"\s*(?:for|in|with|on)\b|.*:\s+$", clauses[0][1], re.IGNORECASE)
+    first = clauses[0][1] if leads else ""
+    found: list[Quantity] = []
+    for start, text in clauses:
+        places = [at for at, _ in typed if start <= at < start + len(text)]
+        inside = [one for at, one in typed if at in places]
+        if not inside:
+            continue
+        if not _is_about(text, first if start else "", piece.near, sought):
+            if not _stems(re.split(r"\d", text)[0]) - _GENERIC:
+                return []  # "or 600 euro with a second signature": of whom the clause before speaks
+            continue
+        if (
+            len(inside) > 1
+            or _is_changed(piece.value, sought, piece.value)
+            or _is_of_else(piece.value[start : places[0]], sought)
+        ):
+            return []
+        found += inside
+    return found
+
+
+def _is_of_else(before: str, sought: _Sought) -> bool:
+    """Whether what somebody may do up to the number is something that nobody asked about: "may claim a meal allowance up to"."""
+    does = _DOES.search(before)
+    said = _stems(_LIMITS.sub(" ", before[does.end() :])) if does and sought.whom else frozenset()
+    return bool(said - _GENERIC - sought.about - sought.required)
+
+
+def _is_about(clause: str, first: str, near: str, sought: _Sought) -> bool:
+    """Whether a clause names whom it is about before what it says of them, and lacks nothing that was sought."""
+    does = _DOES.search(clause)
+    subject = clause[: does.start()] if does else clause
+    if first.rstrip().endswith(":") and not _stems(subject) - _GENERIC:
+        clause, subject, first = f"{first} {clause}", f"{first} {subject}", ""
+    own = _stems(clause)
+    missing = sought.required - own - _stems(first) - _stems(near)
+    if not sought.whom <= own or not sought.required & (own | _stems(first)):
+        return False
+    if missing if sought.whole else len(missing) * 2 > len(sought.required):
+        return False
+    # of "for adjusters a manager may", whom it is about is the manager
+    subject = _FOR_WHOM.sub("", subject)
+    behind = re.search(r"\bby\b", clause, re.IGNORECASE)
+    return sought.whom <= _stems(subject) or (behind is not None and sought.whom <= _stems(clause[behind.end() :]))
+
+
+def _typed(quantity: Quantity, piece: Piece) -> Quantity:
     if quantity.kind != "count":
         return quantity
-    match = _IN_UNIT.search(piece.header) or _SAID_IN.search(piece.near)
-    if match is None:
+    said = units_in(piece.header) or units_in(" ".join(match["unit"] for match in _SAID_IN.finditer(piece.near)))
+    if len(said) != 1:
         return quantity
-    kind, unit = _UNITS[match["unit"].lower()]
+    ((kind, unit),) = said
     return Quantity(quantity.number, kind, unit)
-
-
-def _quantities(text: str) -> list[Quantity] | None:
-    """None where digits are left that are neither a quantity nor known to be none."""
-    if _IN_WORDS.search(text) or any(char.isnumeric() and not ("0" <= char <= "9") for char in text):
-        return None
-    left = _NO_QUANTITY.sub(" ", text)
-    found: list[Quantity] = []
-    for match in _QUANTITY.finditer(left):
-        said = match["ahead"] or match["unit"]
-        kind, unit = _UNITS[said.lower()] if said else ("count", "")
-        found.append(Quantity(Decimal(match["number"].replace(",", "") + (match["part"] or "")), kind, unit))
-    return None if re.search(r"\d", _QUANTITY.sub(" ", left)) else found
-
-
-# --- pieces of a passage ----------------------------------------------------------------------------------------------
-
-
-def _pieces(passage: Passage) -> Iterator[_Piece]:
-    """Cells and sentences, in order, each with what stands around it."""
-    around = " \n ".join((passage.title, *passage.heading_path))[:LONGEST_NEAR]
-    lead, rows, many = "", [], 0
-    for block in [*_blocks(passage.text[:LONGEST_TEXT]), ("end", "")]:
-        kind, text = block
-        if kind == "row":
-            rows.append(text)
-            continue
-        for piece in _cells(rows, f"{around} \n {lead}"):
-            yield piece
-            many += 1
-        rows = []
-        if kind == "end" or many > MOST_PIECES:
-            return
-        for sentence in _SENTENCE.split(text):
-            if len(sentence) <= LONGEST_PIECE:
-                yield _Piece(sentence, sentence, around)
-                many += 1
-        lead = text[-400:]
-
-
-def _blocks(text: str) -> Iterator[tuple[Literal["row", "prose", "end"], str]]:
-    """Rows of tables line by line; paragraphs and points of lists joined."""
-    held: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        row = " | " in line or line.lstrip().startswith("|")
-        if held and (row or not line.strip() or re.match(r"\s*(?:[-*#]|\d+[.)])\s", line)):
-            yield "prose", " ".join(held)
-            held = []
-        if row:
-            yield "row", line
-        elif line.strip():
-            held.append(line.strip())
-
-
-def _cells(lines: Sequence[str], near: str) -> Iterator[_Piece]:
-    """Each cell but those of the first row and of the first column, which say what it is of."""
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
-    rows = [row for row in rows if not all(re.fullmatch(r":?-*:?", cell) for cell in row)]
-    if not rows:
-        return
-    header = rows[0]
-    for row in rows[1:]:
-        if len(row) != len(header):
-            continue
-        for at in range(1, len(row)):
-            own = f"{row[0]} \n {header[at]} \n {row[at]}"
-            if any(map(str.isnumeric, row[at])) and len(own) <= LONGEST_PIECE:
-                yield _Piece(row[at], own, near, header[at], True)

@@ -1,33 +1,26 @@
-"""A question in two steps: what it compares rows with is only described, or its second half points back at its first.
+"""A table question whose number is only described: documents have to say it before anything can be compared.
 
 "How many open claims are above the amount that a technician may give away?" has a table question and a description without a
-number: documents say the number first. "Which part is lowest in stock, and how do I replace it?" has a table question and a
-question of prose that leaves the name out: tables, or the first half itself, say the name first. Here is only wording; what is
-found, and by whom it may be seen, is the business of `router/seeded.py`.
+number. Here is only wording, and what the caller's catalogue says of its fields; what is found, and by whom it may be seen, is the
+business of `router/seeded.py`.
 
 INVARIANT: a filled question is the caller's own words, a number and a unit in the router's spelling, and a name of the caller's
 catalogue: nothing of a document stands in it (tests/unit/test_routing_steps.py::test_a_hostile_document_gives_a_number_or_nothing).
+INVARIANT: a number is compared only with a field that the catalogue says to be in its unit (…::test_a_number_meets_its_own_unit_only).
 INVARIANT: a comparison that names its number, its field or an average is no description (…::test_near_misses_are_no_descriptions).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from router.catalog import Catalog, Dataset, DatasetField
 from router.routing.gates import content_tokens
-from router.routing.quantities import DURATIONS, Kind, Quantity, is_generic, kinds_in, stem, unit_kind
+from router.routing.numerals import DURATIONS, Kind, Quantity, kinds_in, unit_kind, units_in
+from router.routing.quantities import is_generic, stem
 
-MOST_SEEDS = 3
-"""Names that a search is given at most: more of them are a list, and no name."""
-LONGEST_SEED = 80
-MOST_LOOKED_UP = 2
 LONGEST_QUESTION = 600
-
-
-# --- documents seed the table -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +50,13 @@ _CANONICAL = {
     for phrase in (said.split() if group == 0 and op != "at most" else [said])
 }
 _COMPARATIVES = "older|younger|newer|longer|shorter"
-_OWN_FIELD = tuple(f"{word} than" for word in _COMPARATIVES.split("|"))
+_BY_DAYS = ("older than", "younger than", "newer than")
+_MEASURED = re.compile(
+    r"\b(?:in\s+)?(?:kg|kilograms?|kilos?|grams?|tonn?es?|lbs?|mm|cm|met(?:re|er)s?|km|kilomet(?:re|er)s?|miles?|lit(?:re|er)s?|seconds?|ms|volts?|"
+    r"amperes?|watts?|kw|kwh|bar|celsius|degrees?|newton|nm|chf|yen|cents?|thousands?|millions?|share|ratio)\b",
+    re.IGNORECASE,
+)
+"""Units that no number is read in: a field in one of them is no plain count."""
 _UNITS = r"days|hours|weeks|months|years|minutes|euros?|dollars|pounds|per ?cent|%"
 _COMPARES = re.compile(
     rf"\b(?:(?P<unit>(?:more|fewer|less|longer)\s+(?:{_UNITS})(?:\s+of\s+\w+)?\s+than)|(?P<own>(?:{_COMPARATIVES})\s+than)|"
@@ -99,6 +98,10 @@ _OF_IT = re.compile(rf"(?<!^)\b(?:that|which|who|for|in|by|at|on|to|set|given|an
 _MODAL = re.compile(rf"\b(?:{_MAY})\b", re.IGNORECASE)
 _BY_RULES = re.compile(rf"\b{_RULES}\b.*\b{_SETS}\b|\b{_SETS}\s+(?:by|in)\s+.*\b{_RULES}\b", re.IGNORECASE)
 _DETERMINED = re.compile(r"^(?:the|our|their|its|what|whatever|a|an|any|my|this|that)\b|^\w+['\u2019]s\b", re.IGNORECASE)
+_NEW_QUESTION = re.compile(r"(?:[?!;.]|\b(?:and|or|but|also|then))[\s,]*$|[?!;]", re.IGNORECASE)
+"""Before a comparison: it begins a question of its own, "How many claims are open, and up to which amount may ...?"."""
+_INVERTED = re.compile(rf"(?:which|whose)\b|what\s+(?:{'|'.join(_HEADS)})\s+(?:{_MAY})\b", re.IGNORECASE)
+_PERIODS = frozenset("period time term duration".split())
 _NUMBER = re.compile(r"(?<![\w-])[-+]?\d|\b(?:average|mean|median|sum\s+of\s+all|last|previous|next)\b", re.IGNORECASE)
 _PLACE = re.compile(
     r"\b(?:in|at|from|since|during|before|after|for|by)\s+(?:the\s+)?(?P<thing>[\w-]+(?:\s+[\w-]+)?)\s*$", re.IGNORECASE
@@ -112,12 +115,12 @@ def parse_described(text: str) -> Described | None:
         return None
     for match in _COMPARES.finditer(text):
         before, after = text[: match.start()], text[match.end() :]
-        if not _ASKS_ROWS.search(before):
+        if not _ASKS_ROWS.search(before) or _NEW_QUESTION.search(before):
             continue
         tail = _TAIL.search(after)
         description = (after[: tail.start()] if tail else after).strip(" ,;")
-        if not _describes(description):
-            continue
+        if not _describes(description) or ((match["op"] or "").lower() == "over" and _head(description) in _PERIODS):
+            continue  # "over the period that ..." is said of a time, and compares nothing
         rest = f" {after[tail.end() :].strip()}" if tail else ""
         return _described(match, before, description, rest.rstrip())
     return None
@@ -125,7 +128,7 @@ def parse_described(text: str) -> Described | None:
 
 def _describes(words: str) -> bool:
     """Whether it is a description of a number that a rule sets: it names a limit, or says what somebody may, or what rules allow."""
-    if not words or _NUMBER.search(words) or "?" in words or ";" in words:
+    if not words or _NUMBER.search(words) or "?" in words or ";" in words or _INVERTED.match(words):
         return False
     if _MODAL.search(words) or _BY_RULES.search(words):
         return True
@@ -152,7 +155,8 @@ def _described(match: re.Match[str], before: str, description: str, rest: str) -
     head = _head(description) or ""
     wanted = kinds_in(description) or frozenset(_HEADS.get(head, ()))
     if match["own"]:
-        return Described(rows, "above", description, f"{before}{match['own']}", wanted=wanted or DURATIONS)
+        op = "below" if match["own"].lower().startswith("shorter") else "above"
+        return Described(rows, op, description, f"{before}{match['own']}", wanted=wanted or DURATIONS)
     if match["unit"]:
         more, unit, *of = match["unit"].split()
         kind = unit_kind(unit)
@@ -177,27 +181,45 @@ def ends_in_place(described: Described) -> str | None:
 
 def fill(described: Described, quantity: Quantity, catalog: Catalog) -> tuple[str, ...]:
     """The table question with the number in it, likeliest first: each a reading of its own for the planner, which refuses what does
-    not fit. Two fields that could be meant, neither of which is what the rows are called by, give nothing."""
-    as_said = f"{described.as_said} {quantity.words}"
-    if described.as_said.lower().endswith(_OWN_FIELD):
-        return (as_said,)
-    nouns = [described.noun] if described.noun else []
+    not fit. Nothing where no field is said to be in what the number is in, or two could be meant, neither of which is what the rows
+    are called by."""
+    if described.as_said.lower().endswith(_BY_DAYS):
+        return (f"{described.as_said} {quantity.words}",) if quantity.kind in DURATIONS else ()
+    nouns = [described.noun] if described.noun and _is_in(described, quantity, catalog) else []
     nouns += [noun for noun in _fields(described, quantity, catalog) if noun not in nouns]
-    return (*(f"{described.rows} with {_article(noun)} {noun} {described.op} {quantity.words}" for noun in nouns), as_said)
+    return tuple(f"{described.rows} with {_article(noun)} {noun} {described.op} {quantity.words}" for noun in nouns)
 
 
 def _article(noun: str) -> str:
     return "an" if noun[0].lower() in "aeiou" else "a"
 
 
+def _meant(described: Described, catalog: Catalog) -> list[Dataset]:
+    words = _stems(described.rows)
+    return [one for one in catalog.datasets if words & _called(one)]
+
+
+def _is_in(described: Described, quantity: Quantity, catalog: Catalog) -> bool:
+    """Whether each field that the description's word could mean is said to be in what the number is in."""
+    words = _stems(described.noun)
+    fields = [one for dataset in _meant(described, catalog) or catalog.datasets for one in dataset.fields]
+    exact = [one for one in fields if words in [_stems(name) for name in _names(one)]]
+    near = [one for one in fields if any(words <= _stems(name) for name in _names(one))]
+    meant = [one for one in exact if words == _stems(one.name)] or exact or near
+    return bool(meant) and all(_measures(one, quantity) for one in meant)
+
+
+def _names(field: DatasetField) -> tuple[str, ...]:
+    return (field.name.replace("_", " "), *field.synonyms)
+
+
 def _fields(described: Described, quantity: Quantity, catalog: Catalog) -> list[str]:
-    """The one field that is what rows of this kind are measured by in this kind of quantity."""
-    words = {stem(word) for word in content_tokens(described.rows)}
-    meant = [one for one in catalog.datasets if words & _called(one)]
+    """The one field that is what rows of this kind are measured by in what the number is in."""
+    meant = _meant(described, catalog)
     if len(meant) != 1:
         return []
     (dataset,) = meant
-    fields = [one for one in dataset.fields if _measures(one, quantity.kind) and not _is_key(one, dataset)]
+    fields = [one for one in dataset.fields if _measures(one, quantity) and not _is_key(one, dataset)]
     own = [one for one in fields if any(_called(dataset) & _stems(name) for name in one.synonyms)]
     chosen = own if len(own) == 1 else fields
     return [chosen[0].name.replace("_", " ")] if len(chosen) == 1 else []
@@ -211,114 +233,21 @@ def _stems(name: str) -> set[str]:
     return {stem(word) for word in content_tokens(name)}
 
 
-def _measures(field: DatasetField, kind: Kind) -> bool:
-    """Whether the catalogue says that the field is in this kind of quantity; a number without a kind fits any number without one."""
+def _measures(field: DatasetField, quantity: Quantity) -> bool:
+    """Whether the catalogue says that the field is in the unit of a quantity; a number without one fits a field without one."""
     if field.datatype not in ("Integer", "Decimal", "Float", "Double", "Number", None) or field.is_time:
         return False
-    said = kinds_in(" ".join((field.name.replace("_", " "), field.label or "", field.description, *field.synonyms)))
-    return kind in said if kind != "count" else not said and field.datatype is not None
+    texts = " ".join((*_names(field), field.label or "", field.description))
+    said = units_in(texts)
+    if quantity.kind == "count":
+        return not said and _MEASURED.search(texts) is None and field.datatype is not None
+    # "What is claimed in euros, within 30 days": a sum that speaks of days is a sum
+    return said == {(quantity.kind, quantity.unit)} or (
+        quantity.kind == "money"
+        and {unit for kind, unit in said if kind == "money"} == {quantity.unit}
+        and "percent" not in kinds_in(texts)
+    )
 
 
 def _is_key(field: DatasetField, dataset: Dataset) -> bool:
     return any(field.expression.strip('"').lower() in key for key in dataset.keys) or field.name.lower().endswith(("_id", "id"))
-
-
-# --- a table, or the first half, seeds the documents ------------------------------------------------------------------
-
-_NOT_A_NOUN = (
-    r"the|a|an|we|i|you|they|it|he|she|is|are|was|were|do|does|did|can|could|may|must|should|will|would|has|have|had|of|in|on|at|to|"
-    r"for|by|with|and|or|but|not|no|happens?|means?|works?|looks?|all|my|our|your|his|her|their|its|this|that|these|those|there|be|been"
-)
-_NEW_ONE = re.compile(r"\b(?:a|the|another)\s+(?:new\s+|spare\s+|fresh\s+)?one\b(?!\s+(?:of|at|time|day|by)\b)", re.IGNORECASE)
-_THIS = re.compile(rf"\b(?:this|that|these|those)\s+(?=(?!(?:{_NOT_A_NOUN})\b)[a-z]{{3,}})", re.IGNORECASE)
-_IT = re.compile(r"\b(?:it|its)\b", re.IGNORECASE)
-_THEM = re.compile(r"\b(?:they|them|their|these|those)\b(?!\s+(?:who|which|that)\b)", re.IGNORECASE)
-_DUMMY = re.compile(
-    r"\bit\s+(?:takes?|seems?|means?|depends|rains?)\b|\b(?:does|will|did|would)\s+it\s+(?:take|mean|matter|cost\s+to)\b|"
-    r"\b(?:is|was|'s)\s+it\s+\w+\s+(?:to|that|if|for)\b|\bit\s+is\s+\w+\s+(?:to|that)\b|\bwhat\s+time\s+is\s+it\b",
-    re.IGNORECASE,
-)
-_NAME = re.compile(r"[A-Za-z0-9]+(?:[-_./][A-Za-z0-9]+)*")
-_CALLED = frozenset("name description title designation".split())
-_COUNTED = r"(?:how\s+many|any|many|more|few|enough)\s+"
-
-
-def points(clause: str) -> bool:
-    """Whether a word of it stands for one thing that a question before it is about."""
-    return not _DUMMY.search(clause) and any(one.search(clause) for one in (_NEW_ONE, _THIS, _IT, _THEM))
-
-
-def named_in(first: str, second: str) -> str | None:
-    """The name that the first question says of what the second one points at; None where there is none, or more than one."""
-    names = list(dict.fromkeys(one for one in _NAME.findall(first) if any(map(str.isdigit, one)) and any(map(str.isalpha, one))))
-    if len(names) != 1 or not points(second) or re.search(re.escape(names[0]), second, re.IGNORECASE):
-        return None
-    many = _THEM.search(second) and not _THIS.search(second)
-    return names[0] if not many or re.search(rf"\b{_COUNTED}{re.escape(names[0])}", first, re.IGNORECASE) else None
-
-
-def spell_out(clause: str, names: Sequence[str]) -> str:
-    """The clause with the names in place of what points at them."""
-    said = ", ".join(names)
-    if _NEW_ONE.search(clause):
-        return _NEW_ONE.sub(lambda _: f"a new {said}", clause)
-    if _THIS.search(clause):
-        return _THIS.sub(lambda _: f"{said} ", clause)
-    pronoun = _IT if _IT.search(clause) else _THEM
-    return pronoun.sub(lambda _: said, clause)
-
-
-def asks_what_it_is_called(name: str, catalog: Catalog, open_values: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """Questions to the tables for what the thing of this identifier is called, by fields that say so and whose values reviewers
-    opened to questions: prose writes "the sorter shoe" more often than its number."""
-    fields = [
-        one
-        for dataset in catalog.datasets
-        for one in dataset.fields
-        if (dataset.name.lower(), one.expression.strip('"').lower()) in open_values
-        and any(word in _CALLED for said in (one.name, *one.synonyms) for word in said.lower().replace("_", " ").split())
-    ]
-    return tuple(f"What is the {one.name.replace('_', ' ')} of {name}?" for one in fields[:MOST_LOOKED_UP])
-
-
-def one_name(first: Sequence[Sequence[object]], *, masked: bool) -> str | None:
-    """The only value of the only row, where it is words that a search can be made with."""
-    if masked or len(first) != 1 or len(first[0]) != 1 or not isinstance(first[0][0], str):
-        return None
-    (seed,) = _distinct([first[0][0]]) or ("",)
-    return seed if " " in seed or seed.isalpha() else None
-
-
-def pick_seeds(
-    first: str, columns: Sequence[tuple[str, str, bool]], rows: Sequence[Sequence[object]]
-) -> tuple[str, tuple[str, ...]] | None:
-    """A column, and the names in it that rows give to what a question is about; `columns` are (name, type, masked). None where no
-    column holds names, no names where there are too many of them.
-
-    First a column of identifiers, then one of texts, then a number of the thing that the question asks for (`which depot`)."""
-    cells = [[row[at] for row in rows] for at in range(len(columns))]
-    open_ = [(name, kind, values) for (name, kind, masked), values in zip(columns, cells, strict=True) if not masked and values]
-    # decimals and days are texts, too, once they have left the engine: the column's type tells
-    texts = [(name, values) for name, kind, values in open_ if kind == "VARCHAR" and all(isinstance(one, str) for one in values)]
-    for held in ([one for one in texts if all(map(is_identifier, one[1]))], texts):
-        if held:
-            return held[0][0], _distinct([str(value) for value in held[0][1]])
-    for name, _, values in open_:
-        word = name.replace("_", " ").removesuffix(" id").removesuffix(" no")
-        asked = re.search(rf"\b(?:which|what)\s+{re.escape(word)}\b", first, re.IGNORECASE)
-        if asked and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-            return name, _distinct([f"{word} {value}" for value in values])
-    return None
-
-
-def is_identifier(value: object) -> bool:
-    """Letters and digits in one token: `PN-45510`."""
-    text = str(value)
-    return _NAME.fullmatch(text) is not None and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
-
-
-def _distinct(values: Sequence[str]) -> tuple[str, ...]:
-    """Empty where there are too many of them, or one is no name: long, or with characters that are not for reading."""
-    held = tuple(dict.fromkeys(value.strip() for value in values))
-    plain = all(0 < len(value) <= LONGEST_SEED and value.isprintable() for value in held)
-    return held if plain and len(held) <= MOST_SEEDS else ()
