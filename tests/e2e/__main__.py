@@ -142,7 +142,7 @@ def _print(report: dict[str, Any], shown: Sequence[Verdict]) -> None:
     for label, figure in rows.items():
         cells = [f"{figure[key]:.1%}" if figure[key] is not None else "-" for key in ("share", "before", "after")]
         bar = f"{figure['bar']:.0%}" if "bar" in figure else ""
-        missed = "" if figure.get("met", True) else "  missed"
+        missed = "" if figure.get("met", True) or not figure["of"] else "  missed"
         print(f"{label:34}{cells[0]:>7}{cells[1]:>8}{cells[2]:>8}{figure['of']:>6}{bar:>7}{missed}")
     print(
         f"{'other rows than right':34}{report['wrong_values']:>7}   (the other values that are not right were asked back or missing)"

@@ -59,7 +59,11 @@ def run_strategies(collection: Path, *, names: list[str], queries: int | None, a
         ]
         _figures(columns, rows, f"{name}: {one['queries']} questions")
     if report["not_run"]:
-        say(f"not run: {', '.join(report['not_run'])} (they ask a model: give --config with a provider)")
+        from router.search.strategies import STRATEGIES
+
+        models = [name for name in report["not_run"] if STRATEGIES[name].model]
+        asks = f" (need a model, from --config with a provider: {', '.join(models)})" if models else ""
+        say(f"not run: {', '.join(report['not_run'])}{asks}")
 
 
 def _chosen(strategy: str, transform: str | None) -> str:

@@ -42,7 +42,8 @@ def _print(answer: SqlAnswer) -> None:
     else:
         columns = [f"{column.name} (masked)" if column.masked else column.name for column in answer.table.columns]
         print_table([plain(column) for column in columns], answer.table.rows)
-        say(f"{len(answer.table.rows)} rows" + (", cut at the limit" if answer.table.truncated else ""))
+        count = len(answer.table.rows)
+        say(f"{count} {'row' if count == 1 else 'rows'}" + (", cut at the limit" if answer.table.truncated else ""))
     if answer.generated:
         say(plain(answer.generated))
     say(f"decision {answer.decision_id}")
