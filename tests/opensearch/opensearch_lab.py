@@ -1,6 +1,6 @@
 """The laboratory in which the store in OpenSearch is examined: a real node, behind a door that can be shut.
 
-POINTSMAN_TEST_OPENSEARCH holds the nodes' addresses; `.ci/run` starts them.
+POINTSMAN_TEST_OPENSEARCH holds the nodes' addresses; `.ci/opensearch` starts them.
 """
 
 from __future__ import annotations
