@@ -61,7 +61,11 @@ def gather(asking: Asking) -> None:
         elif whole != asking.question.text:
             asking.watch.note(note=f"read as: {whole}")
             asking = replace(asking, question=replace(asking.question, text=whole))
-        elif points_back(whole) and _gather_leaning(asking):
+        elif _says_too_little(whole) or points_back(whole):
+            if not _gather_leaning(asking):
+                _gather(asking)
+                if asking.found.clarify is not None:
+                    asking.found.clarify = Clarify(NOT_WHOLE, ())  # what it leans on is why it could not be read
             return
     elif _says_too_little(asking.question.text):
         asking.found.route = Route("clarify", {}, 0.0, abstained=True, reasons=("it points at something that was not said",))

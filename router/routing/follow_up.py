@@ -68,6 +68,11 @@ def _resolve_one(whole: str, question: str, kind_of: KindOf) -> Resolved | None:
 _BACK = re.compile(
     r"\b(?:it|its|they|them|their|those|these|he|she|him|his|her|(?:this|that|the (?:same|other)) one|the same)\b", re.IGNORECASE
 )
+_BARE = re.compile(
+    r"\W*(?:and\s+|but\s+)?(?:why|why not|how|how so|how come|who|whose|where|when|since when|until when|by whom|what for|which|which ones?)\W*",
+    re.IGNORECASE,
+)
+"""A question word and nothing else."""
 _LED = re.compile(r"\b(?:what|how) about\b|\bthe same\b|\binstead\b", re.IGNORECASE)
 
 
@@ -84,7 +89,7 @@ def goes_on(question: str) -> bool:
     """Whether it begins as what follows another question and is none by itself: `and in the North?`. What is asked `about` can be
     looked for."""
     led = re.match(r"\s*(?:and|or|but|then)\b(?!.*\b(?:what|how) about\b)", question, re.IGNORECASE)
-    return led is not None and leans(question)
+    return _BARE.fullmatch(question) is not None or (led is not None and leans(question))
 
 
 def points_back(question: str) -> bool:

@@ -515,7 +515,9 @@ def test_two_questions_in_one_are_both_answered(router, text):
     assert answer.passages[0].document_id == "guide/handling.md"
 
 
-@pytest.mark.parametrize("text", ["and in the north?", "And for depot 4?", "or by product?", "how many of them?"])
+@pytest.mark.parametrize(
+    "text", ["and in the north?", "And for depot 4?", "or by product?", "how many of them?", "why?", "And by whom?"]
+)
 def test_what_goes_on_from_nothing_is_asked_back(router, text):
     answer = put(router, text)
     assert (answer.outcome, answer.route.name) == ("clarify", "clarify")
@@ -524,3 +526,14 @@ def test_what_goes_on_from_nothing_is_asked_back(router, text):
 @pytest.mark.parametrize("text", ["and what about a closed claim?", "And how do I reopen a closed claim?"])
 def test_what_begins_with_and_may_be_whole(router, text):
     assert put(router, text).passages[0].document_id == "guide/handling.md"
+
+
+def test_a_bare_question_word_is_asked_of_the_question_before(router):
+    answer = put(router, "how?", context=("What do I need to reopen a closed claim?",))
+    assert answer.passages[0].document_id == "guide/handling.md"
+
+
+def test_what_points_back_and_cannot_be_read_is_asked_back_as_such(router):
+    answer = put(router, "How many of them were closed by hand?", context=(ROWS,))
+    assert answer.clarify is not None
+    assert answer.clarify.question.startswith("this leans on an earlier question")
