@@ -351,7 +351,7 @@ class DuckTables:
     ) -> dict[str, Any]:
         """The last reply of a worker. `judged` hears first what the gate let through, whatever becomes of it afterwards."""
         self._gate.check_text(text, limits)
-        until = time.monotonic() + deadline_s
+        until, cut = time.monotonic() + deadline_s, False
         served = pickle.dumps(grants, protocol=5)
         with self._slot(tenant, until):
             worker = self._take(served)
@@ -359,14 +359,17 @@ class DuckTables:
                 left_s = until - time.monotonic()
                 if left_s <= 0:
                     raise _busy()
+                cut = left_s < limits.timeout_s
                 reply = self._talk(worker, op, text, served, today, limits, min(limits.timeout_s, left_s), compiled, judged)
-            except BaseException:
+            except BaseException as error:
                 worker.worn = True  # whatever it is doing now, nobody waits for it
+                if cut and isinstance(error, Refused) and error.code == _TIME:
+                    raise _late() from None
                 raise
             finally:
                 self._give_back(worker)
         if "code" in reply:
-            raise self._error(str(reply["code"]))
+            raise _late() if cut and reply["code"] == _TIME else self._error(str(reply["code"]))
         return reply
 
     def _talk(
@@ -568,6 +571,14 @@ _FAULTS = {
     "sql_attribute": ("a row attribute has another type than governance says", "run `pointsman catalog check`"),
     "sql_version": ("another version of duckdb or sqlglot than the gate knows", "install the pinned versions"),
 }
+
+
+_TIME = "sql_limit_time"
+
+
+def _late() -> SourceError:
+    """The caller's own deadline ended it, so that nothing was refused: with more time it may end well."""
+    return SourceError("deadline", "the rows did not come before the deadline", "raise the deadline", retryable=True)
 
 
 def _busy() -> SourceError:

@@ -290,6 +290,25 @@ BOMBS = {
 }
 
 
+@pytest.mark.parametrize("deadline_s", [0.02, 0.3, 0.8])
+def test_a_deadline_of_the_caller_is_no_refusal(tight, deadline_s):
+    """With more time it may have ended well; only the limit that holds for everybody refuses."""
+    tight.warm()
+    for text in (BOMBS["cross join"], BOMBS["recursion"]):
+        with pytest.raises(SourceError) as late:
+            run(tight, text, 1, limits=TIGHT, deadline_s=deadline_s)
+        assert (late.value.code in ("deadline", "sql_busy"), late.value.retryable) == (True, True)
+        assert late.value.code == "deadline" or deadline_s < 0.1
+    assert refusal(tight, BOMBS["cross join"], limits=TIGHT, deadline_s=20.0).code == "sql_limit_time"
+
+
+def test_a_check_that_its_deadline_ends_is_no_verdict(tight):
+    with pytest.raises(SourceError) as late:
+        for _ in range(50):  # a fast machine may be done once
+            tight.check("SELECT 1" + "+1" * 1_900, grants(1), bound=True, **COMMON | {"limits": TIGHT, "deadline_s": 0.005})
+    assert late.value.code in ("deadline", "sql_busy")
+
+
 @pytest.mark.parametrize("name", sorted(BOMBS))
 def test_bombs_end_in_time(tight, name):
     tight.warm()
