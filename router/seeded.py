@@ -285,6 +285,8 @@ def _called(asking: Asking, name: str) -> _Called | None:
             if not reads_rows(step):
                 continue
             query_tables(step, None)
+            if len(set(step.found.reads)) != 1:
+                continue  # what another thing beside it is called: the depot of a claim
             masked = any(column.masked for table in step.found.tables for column in table.columns)
             called = one_name([row for table in step.found.tables for row in table.rows], masked=masked)
             if called is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from router.catalog import Catalog
+from router.catalog import Catalog, Dataset
 from router.routing.gates import content_tokens
 from router.routing.quantities import stem
 
@@ -122,16 +122,23 @@ def spell_out(clause: str, names: Sequence[str]) -> str:
 
 
 def asks_what_it_is_called(name: str, catalog: Catalog, open_values: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """Questions to the tables for what the thing of this identifier is called, by fields that say so and whose values reviewers
-    opened to questions: prose writes "the sorter shoe" more often than its number."""
+    """Questions to the tables for what the thing of this identifier is called, by fields that say so of their own rows and whose values
+    reviewers opened to questions: prose writes "the sorter shoe" more often than its number."""
     fields = [
         one
         for dataset in catalog.datasets
         for one in dataset.fields
         if (dataset.name.lower(), one.expression.strip('"').lower()) in open_values
-        and any(word in _CALLED for said in (one.name, *one.synonyms) for word in said.lower().replace("_", " ").split())
+        and any(_calls(dataset, said) for said in (one.name, *one.synonyms))
     ]
     return tuple(f"What is the {one.name.replace('_', ' ')} of {name}?" for one in fields[:MOST_LOOKED_UP])
+
+
+def _calls(dataset: Dataset, said: str) -> bool:
+    """Whether a field is what the rows themselves are called by: of claims, "machine name" is another thing's."""
+    words = said.lower().replace("_", " ").split()
+    own = {stem(word) for name in (dataset.name, *dataset.synonyms) for word in content_tokens(name.replace("_", " "))}
+    return any(word in _CALLED for word in words) and {stem(word) for word in content_tokens(" ".join(words))} <= own | _TOLD_BY
 
 
 def one_name(first: Sequence[Sequence[object]], *, masked: bool) -> str | None:

@@ -639,6 +639,10 @@ def test_what_a_thing_is_called_is_asked_of_opened_fields_that_say_so():
     opened = {("parts", "description"), ("parts", "note")}
     assert asks_what_it_is_called("PN-1", catalog, opened) == ("What is the description of PN-1?",)
     assert asks_what_it_is_called("PN-1", catalog, {("parts", "note")}) == ()
+    others = Catalog(
+        "desk", (Dataset("claims", "main.claims", (field("machine_name"), field("model", "", "machine name")), ("claim_id",)),)
+    )
+    assert asks_what_it_is_called("CLM-1", others, {("claims", "machine_name"), ("claims", "model")}) == ()
 
 
 @pytest.mark.parametrize(

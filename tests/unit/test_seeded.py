@@ -496,6 +496,20 @@ def test_what_tables_call_a_thing_is_searched_for_beside_its_identifier(router):
     assert body_of(router, answer)["sql"]["rows"] == 2
 
 
+def test_what_another_thing_is_called_is_no_name_of_it(router, monkeypatch):
+    """A name that is reached over a second dataset, the depot of a claim, is that of another thing."""
+    query = table_leg.query_tables
+
+    def query_two(asking, embedded):
+        query(asking, embedded)
+        asking.found.reads += ("claims_v",)
+
+    monkeypatch.setattr(table_leg, "query_tables", query_two)
+    answer = put(router, "How many depots have code T1-D01, and how do I get to it?")
+    assert "documents: `how do I get to it` read as `how do I get to T1-D01`" in answer.notes
+    assert steps_of(answer) == []
+
+
 def test_too_many_names_are_searched_without(router):
     answer = put(router, "List the sku of the stock items with qty on hand above 100, and how do I replace them?")
     assert len(answer.tables[0].rows) > 3
