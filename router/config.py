@@ -194,7 +194,7 @@ class SearchSettings(_Strict):
         default=0,
         ge=0,
         le=1000,
-        description="where a caller is admitted to no more chunks than this, all are handed over (strategies `auto` and `whole`)",
+        description="where a caller is admitted to no more chunks than this, all of them that hold are handed over (strategies `auto` and `whole`)",
     )
     relevance: Literal["gate", "off"] = Field(
         default="gate", description="`gate` says that nothing was found where nothing of it is likely to answer"
