@@ -111,7 +111,8 @@ def test_hidden_pages_change_nothing(tmp_path, strategy):
 @pytest.mark.parametrize("strategy", MECHANICAL)
 @pytest.mark.parametrize("text", ["?", "and", "what and what and what", "RO", "a\0b", "ß" * 3000, "( ( (", "x " * 4000, "؟ سؤال"])
 def test_hostile_questions_end_in_an_answer(router, strategy, text):
-    assert put(router, text, strategy=strategy).outcome in ("answered", "empty")
+    goes_on = text == "and"  # from a question that nobody asked
+    assert put(router, text, strategy=strategy).outcome in (("clarify",) if goes_on else ("answered", "empty"))
 
 
 def test_nothing_but_what_was_searched(router):
