@@ -131,9 +131,15 @@ def test_the_watcher_sees_what_it_must(quiet):
     assert quiet.left_in_home() == [str(quiet.home / "left")]
 
 
+LOOKS_FOR_IPV6 = ["[10, 1, 0]", "['socket.bind', ('::1', 0)]"]
+"""What urllib3, under the client of OpenSearch, does when it is imported: it binds this machine's own address and closes it."""
+
+
 def test_importing_everything_is_quiet(quiet):
     assert int(quiet.run(script=IMPORT_ALL)) > 40
-    check(quiet)
+    assert quiet.events("socket") in ([], LOOKS_FOR_IPV6)
+    assert quiet.outside() == []
+    assert quiet.left_in_home() == []
     assert quiet.events("write") == []
 
 
