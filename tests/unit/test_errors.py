@@ -55,7 +55,10 @@ def test_message_keeps_the_house_rules(place, texts):
         if not text:
             continue
         first = text.lstrip("`§ ")[:1] if text.startswith(("`", "§")) else text[:1]
-        assert not first.isupper() or re.match(r"[`§]|[A-Z]{2,}|PostgreSQL|SQLite|OpenSearch|UTF|YAML|TOML|Ctrl", text), (place, text)
+        assert not first.isupper() or re.match(r"[`§]|[A-Z]{2,}|PostgreSQL|SQLite|OpenSearch|UTF|YAML|TOML|Ctrl", text), (
+            place,
+            text,
+        )
         assert not text.endswith((".", "!")) or text.endswith("..."), (place, text)
         assert "\n" not in text, (place, text)
 
