@@ -37,7 +37,10 @@ QUESTIONS, PAIRS, K = 20, 200, 5
 
 
 def run(folder: Path) -> Iterator[Figure]:
-    with worlds.open_world(folder / "world") as router:
+    settings = worlds.write_world(folder / "world")
+    # words that mean nothing hold no answer, and nothing here was replaced
+    search = settings.search.model_copy(update={"relevance": "off", "versions": "all"})
+    with Router(settings.model_copy(update={"search": search})) as router:
         corpus = worlds.build_corpus()
         worlds.fill_store(router.store, corpus, CHUNKS, model=router.embedder.card, tokens=TOKENS)
         for person in ("narrow", "usual"):
@@ -49,17 +52,17 @@ def _figure(router: Router, corpus: worlds.Corpus, person: str, folder: Path) ->
     questions = worlds.build_questions(corpus, QUESTIONS)
     router.store.close()  # so that the trace sees a connection from its opening
     with traced() as trace:
-        router.ask(questions[0], token=token, k=K)
+        router.ask(questions[0], token=token, k=K, route="documents")
         con, ledger = bare_connection(trace), bare_ledger(folder / f"bare-{person}.sqlite")
         parts = [_RawParts(router, token, question, trace, con, ledger) for question in questions]
 
     def product(at: int) -> None:
-        assert router.ask(questions[at % QUESTIONS], token=token, k=K).passages
+        assert router.ask(questions[at % QUESTIONS], token=token, k=K, route="documents").passages
 
     pairs = run_pairs(product, lambda at: parts[at % QUESTIONS].run(), PAIRS, warm=QUESTIONS)
     stages: dict[str, list[int]] = {}
     for question in questions:
-        for stage in router.ask(question, token=token, k=K).stages:
+        for stage in router.ask(question, token=token, k=K, route="documents").stages:
             stages.setdefault(stage.name, []).append(stage.us)
     note = ", ".join(f"{name} {statistics.median(us) / 1000:.2f}" for name, us in stages.items())
     return pairs.figure(f"ask 10k, {person}", "router.ask : the sum of its raw parts", BAR, note=f"stages in ms: {note}")
@@ -72,7 +75,7 @@ class _RawParts:
         self, router: Router, token: str, question: str, trace: Trace, con: apsw.Connection, ledger: sqlite3.Connection
     ) -> None:
         trace.statements.clear()
-        answer = router.ask(question, token=token, k=K)
+        answer = router.ask(question, token=token, k=K, route="documents")
         long = sorted(trace.statements, key=lambda call: len(call[0]))[-2:]
         self._calls = sorted(long, key=trace.statements.index)
         self._con, self._ledger = con, ledger
