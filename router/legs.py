@@ -79,10 +79,6 @@ def _says_too_little(text: str) -> bool:
     return goes_on(text) or (points_back(text) and len(content_words(text)) < 2)
 
 
-def _narrowed(asking: Asking) -> bool:
-    return bool(asking.question.sources or asking.question.filters)
-
-
 def _gather_leaning(asking: Asking) -> bool:
     """Prose may be searched with the words of both questions, since passages show what they are about; rows may not, since a
     guess would be answered as if it had been asked. False where prose was not asked for or is not there."""
@@ -115,7 +111,7 @@ def _gather(asking: Asking) -> None:
     if is_foreign(asking.question.text):
         asking.found.degraded.append(Degraded("language", FOREIGN))
     wanted = asking.question.route
-    if wanted == "sql" and _narrowed(asking):
+    if wanted == "sql" and asking.narrowed:
         message = "sources and filters narrow documents, and only tables are asked"
         raise UsageError("narrowing_not_for_tables", message, "say it in the question, or ask without --route sql")
     if wanted is not None:
@@ -204,7 +200,7 @@ def _choose(asking: Asking, embedded: Embedded | None, candidates: Candidates | 
     rows = _gate_rows(asking, embedded)
     prose = _gate_prose(asking, candidates) if failure is None else UNJUDGED
     closed = not rows.is_open and not prose.is_open
-    options = _options(asking) if closed and not _narrowed(asking) else ()
+    options = _options(asking) if closed and not asking.narrowed else ()
     # Small talk meets nothing: where what is granted speaks for a search by itself, there is something to look up.
     speaks = max(rows.open, 0.0 if prose is UNJUDGED else prose.open) >= SPEAKS
     point = replace(line.point, none=1.0) if speaks else line.point
@@ -233,7 +229,7 @@ def _gate_rows(asking: Asking, embedded: Embedded | None) -> Gate:
     """Closed where no table is granted, or where tables cannot be read just now, which is said."""
     if asking.policies.catalog is None or not asking.grants.query:
         return CLOSED
-    if _narrowed(asking):
+    if asking.narrowed:
         asking.found.notes += (NARROWED,)
         return CLOSED
     from router.table_leg import gate_tables  # with it comes the parser of SQL, which a world without tables needs not
@@ -270,7 +266,7 @@ def _options(asking: Asking) -> tuple[str, ...]:
 
 
 def _tables(asking: Asking, embedded: Embedded | None) -> None:
-    if _narrowed(asking):
+    if asking.narrowed:
         asking.found.notes += (NARROWED,)
         return
     from router.table_leg import query_tables
@@ -294,7 +290,7 @@ def _begin_tables(asking: Asking, embedded: Embedded | None) -> _Begun:
 def _both(asking: Asking, begun: _Begun, candidates: Candidates | None, failure: SourceError | None) -> None:
     """Rows on a thread of their own, documents here, inside one deadline; findings are joined in this order. Documents that are to
     be searched with a name which only the rows can say wait for them."""
-    pointing = None if candidates is None or _narrowed(asking) else find_pointing(asking)
+    pointing = None if candidates is None or asking.narrowed else find_pointing(asking)
     rows_failed: PointsmanError | None = None
     if pointing is not None and pointing.name is None:
         tell_first(asking, pointing)

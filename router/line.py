@@ -148,6 +148,11 @@ class Asking:
     seed_class: int = 0
 
     @property
+    def narrowed(self) -> bool:
+        """Whether the caller named sources or filters, which are of documents."""
+        return bool(self.question.sources or self.question.filters)
+
+    @property
     def text_class(self) -> int:
         """The class of the question as it reads: the tenant's, raised to that of a seed in it."""
         return max(self.policies.question_class(self.principal.tenant), self.seed_class)

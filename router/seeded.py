@@ -72,7 +72,7 @@ def number_first(asking: Asking) -> bool:
     """Fills the findings in two steps, or leaves them and says why; False also where the question has no such form, or where the
     tables read it as it stands."""
     described = parse_described(asking.question.text) if len(clauses(asking.question.text)) == 1 else None
-    if described is None or asking.policies.catalog is None or not asking.grants.query or _narrowed(asking):
+    if described is None or asking.policies.catalog is None or not asking.grants.query or asking.narrowed:
         return False
     from router.table_leg import reads_rows  # with it comes the parser of SQL, which a world without tables needs not
 
@@ -85,10 +85,6 @@ def number_first(asking: Asking) -> bool:
         return _documents_first(asking, described)
     except (Refused, SourceError) as error:
         return _instead(asking, error.code, f"`{described.description}` could not be looked for: {error.message}")
-
-
-def _narrowed(asking: Asking) -> bool:
-    return bool(asking.question.sources or asking.question.filters)
 
 
 def _could_be_of_rows(asking: Asking, described: Described) -> bool:
