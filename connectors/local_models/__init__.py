@@ -1,0 +1,6 @@
+"""Models on this machine: the embedder that ships, and those of one's own on the same runtime."""
+
+from connectors.local_models.shipped import FILES, MAX_TOKENS, TOKEN_DIMENSIONS, MiniLM, load_embedder
+from connectors.local_models.wordpiece import Reading, WordPiece
+
+__all__ = ["FILES", "MAX_TOKENS", "TOKEN_DIMENSIONS", "MiniLM", "Reading", "WordPiece", "load_embedder"]
