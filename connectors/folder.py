@@ -47,6 +47,8 @@ _LINKED = (errno.ELOOP, errno.ENOTDIR)  # what opening says of a link that must 
 class Folder:
     """Implements `router.ports.DocumentSource`. `labels` is the labels file, by default `labels.yaml` in the folder."""
 
+    quick = True
+
     def __init__(self, path: Path, *, labels: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
         self._root = path
         self._labels, self._named = labels if labels is not None else path / LABELS, labels is not None
@@ -115,7 +117,7 @@ class Folder:
             return Rejected(key, "unreadable", "it cannot be opened")
         if not stat.S_ISREG(status.st_mode):
             return Rejected(key, "not_a_file", "neither a file nor a folder")
-        return Entry(key, status.st_size, _fingerprint(status), _address(item.path))
+        return Entry(key, status.st_size, _fingerprint(status), _address(item.path), _changed_us(status))
 
     def _is_labels(self, item: os.DirEntry[str]) -> bool:
         return item.name == self._labels.name and os.path.realpath(item.path) == os.path.realpath(self._labels)
@@ -150,26 +152,30 @@ class Folder:
         rules = self._memo.get(at)
         if rules is None:
             rules = self._memo[at] = tuple(self._rules.rules[number] for number in at)
+        changed_us = self._rules.changed_us
         if entry.key in self._misplaced:
             name = _printable(self._misplaced[entry.key].rsplit("/", 1)[-1])
             return RawLabels(rules, fault=f"beside it stands `{name}`, which is the sidecar of no document")
         if key not in self._sidecars:
-            return RawLabels(rules)
+            return RawLabels(rules, changed_us=changed_us)
         try:
-            return RawLabels(rules, tuple(self._read_sidecar(sidecar) for sidecar in self._sidecars[key]))
+            read = [self._read_sidecar(sidecar) for sidecar in self._sidecars[key]]
         except NotPlain as fault:
             return RawLabels(rules, fault=f"its sidecar cannot be read ({fault})")
+        return RawLabels(rules, tuple(said for said, _ in read), changed_us=max([changed_us, *(at_us for _, at_us in read)]))
 
-    def _read_sidecar(self, key: str) -> Mapping[str, object]:
-        """Raises `NotPlain`."""
+    def _read_sidecar(self, key: str) -> tuple[Mapping[str, object], int]:
+        """What it says, and when it last changed. Raises `NotPlain`."""
         try:
-            text = _read_plain(_open_below(self._root, key), SIDECAR_BYTES).decode("utf-8")
+            handle = _open_below(self._root, key)
+            changed_us = _changed_us(os.fstat(handle))
+            text = _read_plain(handle, SIDECAR_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             raise NotPlain("no plain file of text") from None
         sidecar = parse_yaml(text)
         if not isinstance(sidecar, dict):
             raise NotPlain("no mapping")
-        return sidecar
+        return sidecar, changed_us
 
     # --- reading ---
 
@@ -242,6 +248,11 @@ def _fingerprint(status: os.stat_result) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
 
 
+def _changed_us(status: os.stat_result) -> int:
+    """A file that is moved or linked into place keeps the time of its bytes, and takes a new one of its own."""
+    return max(status.st_mtime_ns, status.st_ctime_ns) // 1000
+
+
 def _address(path: str) -> str:
     """`Path.as_uri` of an absolute path, without making a Path of every file."""
     return "file://" + quote(os.path.abspath(path))
@@ -270,8 +281,10 @@ def _printable(name: str) -> str:
 class Rules:
     """The rules of one labels file. Plain names are looked up, so that a rule for each of many documents stays quick."""
 
-    def __init__(self, name: str, rules: Sequence[Mapping[str, object]], patterns: Sequence[str | re.Pattern[str]]) -> None:
-        self.name, self.rules = name, rules
+    def __init__(
+        self, name: str, rules: Sequence[Mapping[str, object]], patterns: Sequence[str | re.Pattern[str]], *, changed_us: int = 0
+    ) -> None:
+        self.name, self.rules, self.changed_us = name, rules, changed_us
         self._patterns = [(number, pattern) for number, pattern in enumerate(patterns) if not isinstance(pattern, str)]
         self._names: dict[str, list[int]] = {}
         for number, pattern in enumerate(patterns):
@@ -296,7 +309,9 @@ def load_rules(path: Path, *, named: bool = True) -> Rules:
     is named and missing, or cannot be understood, fails the source, since half of the rules could be wider than all."""
     shown = _printable(path.name)
     try:
-        text = _read_plain(os.open(path, _PLAIN_FILE), MAX_CHARS).decode("utf-8")
+        handle = os.open(path, _PLAIN_FILE)
+        changed_us = _changed_us(os.fstat(handle))
+        text = _read_plain(handle, MAX_CHARS).decode("utf-8")
     except FileNotFoundError:
         if not named:
             return Rules(shown, (), ())
@@ -310,7 +325,7 @@ def load_rules(path: Path, *, named: bool = True) -> Rules:
     if not isinstance(body, dict) or set(body) != {"rules"} or not isinstance(body["rules"], list | None):
         raise _labels_fault("labels_invalid", f"`{shown}` must hold one list called `rules`")
     pairs = [_rule(rule, f"rule {number} of `{shown}`") for number, rule in enumerate(body["rules"] or [], 1)]
-    return Rules(shown, [rule for _, rule in pairs], [pattern for pattern, _ in pairs])
+    return Rules(shown, [rule for _, rule in pairs], [pattern for pattern, _ in pairs], changed_us=changed_us)
 
 
 def _labels_fault(code: str, what: str, hint: str = _HINT_LABELS) -> SourceError:

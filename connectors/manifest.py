@@ -4,6 +4,8 @@ SQLite keeps its rollback journal: the SQLite that comes with Python may have th
 
 INVARIANT: every write is one transaction, and a manifest of a newer schema is refused (tests/unit/test_manifest.py::
 test_newer_schema_is_refused, ::test_write_is_all_or_nothing).
+INVARIANT: what is removed and the note that it was stand or fall together, and of what was forgotten no note is left
+(tests/unit/test_manifest.py::test_what_was_removed).
 INVARIANT: its files are for their owner only (tests/unit/test_manifest.py::test_files_are_for_their_owner).
 INVARIANT: one run at a time changes an index (tests/unit/test_manifest.py::test_second_holder_is_refused).
 """
@@ -21,7 +23,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from router.domain import IndexRun, ManifestRow
+from router.domain import Gone, IndexRun, ManifestRow, SourceState
 from router.errors import SourceError
 
 SCHEMA = 1
@@ -59,6 +61,27 @@ _BURIED = sa.Table(
     sa.Column("content_hash", sa.Text, primary_key=True),
     sa.Column("at_us", sa.BigInteger, nullable=False),
 )
+_GONE = sa.Table(
+    "manifest_gone",
+    _META,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("content_hash", sa.Text, nullable=False),
+    sa.Column("at_us", sa.BigInteger, primary_key=True),
+    sa.Column("cause", sa.Text, nullable=False),
+)
+_STATES = sa.Table(
+    "manifest_source",
+    _META,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("looked_at_us", sa.BigInteger, nullable=False),
+    sa.Column("good_at_us", sa.BigInteger, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("code", sa.Text, nullable=False),
+    sa.Column("failed_at_us", sa.BigInteger, nullable=False),
+)
 _RUNS = sa.Table(
     "manifest_run",
     _META,
@@ -70,7 +93,10 @@ _RUNS = sa.Table(
 )
 _NAMES = [column.name for column in _DOCUMENTS.columns]
 _KEYS = ["tenant", "generation", "source", "key"]
+_GONE_KEYS = ["tenant", "source", "key", "at_us"]
 _KEYS_AT_ONCE = 500
+KEPT_RUNS = 1_000
+"""A run a minute fills no disk."""
 
 
 def open_manifest(url: str) -> SqlManifest:
@@ -169,11 +195,12 @@ class SqlManifest:
             found = [ManifestRow(*row) for row in connection.execute(query)]  # columns stand in the order of its fields
         return sorted(found, key=lambda row: (row.source, row.key))
 
-    def write(self, rows: Sequence[ManifestRow]) -> None:
+    def write(self, rows: Sequence[ManifestRow], gone: Sequence[Gone] = ()) -> None:
         if not rows:
             return
         with self._begin() as connection:
             _upsert(connection, _DOCUMENTS, [_plain(row) for row in rows], _KEYS)
+            _upsert(connection, _GONE, [asdict(item) for item in gone], _GONE_KEYS)
 
     def relabel(self, tenant: str, generation: str, source: str, digests: Mapping[str, str]) -> None:
         if not digests:
@@ -188,14 +215,29 @@ class SqlManifest:
                     some = _DOCUMENTS.c.key.in_(keys[at : at + _KEYS_AT_ONCE])
                     connection.execute(sa.update(_DOCUMENTS).where(*of_source, some).values(label_digest=digest))
 
-    def remove(self, rows: Sequence[ManifestRow]) -> None:
-        if not rows:
+    def remove(self, rows: Sequence[ManifestRow], gone: Sequence[Gone] = ()) -> None:
+        if not rows and not gone:
             return
         matching = sa.and_(*(_DOCUMENTS.c[name] == sa.bindparam(f"b_{name}") for name in _KEYS))
+        keys = [{f"b_{name}": getattr(row, name) for name in _KEYS} for row in rows]
         with self._begin() as connection:
-            connection.execute(
-                sa.delete(_DOCUMENTS).where(matching), [{f"b_{name}": getattr(row, name) for name in _KEYS} for row in rows]
-            )
+            if keys:
+                connection.execute(sa.delete(_DOCUMENTS).where(matching), keys)
+            _upsert(connection, _GONE, [asdict(item) for item in gone], _GONE_KEYS)
+
+    def gone(self, *, limit: int, source: str | None = None) -> list[Gone]:
+        query = sa.select(_GONE).order_by(_GONE.c.at_us.desc(), _GONE.c.tenant, _GONE.c.source, _GONE.c.key).limit(limit)
+        if source is not None:
+            query = query.where(_GONE.c.source == source)
+        with self._connect() as connection:
+            return [Gone(*row) for row in connection.execute(query)]
+
+    def forget_gone(self, tenant: str, source: str, keys: Iterable[str], content_hashes: Iterable[str]) -> None:
+        of_source = [_GONE.c.tenant == tenant, _GONE.c.source == source]
+        with self._begin() as connection:
+            for column, wanted in ((_GONE.c.key, sorted(set(keys))), (_GONE.c.content_hash, sorted(set(content_hashes)))):
+                for at in range(0, len(wanted), _KEYS_AT_ONCE):
+                    connection.execute(sa.delete(_GONE).where(*of_source, column.in_(wanted[at : at + _KEYS_AT_ONCE])))
 
     def copy(self, tenant: str, *, old: str, new: str, sources: Iterable[str]) -> None:
         wanted = set(sources)
@@ -228,10 +270,23 @@ class SqlManifest:
 
     # --- runs ---
 
+    def states(self) -> list[SourceState]:
+        query = sa.select(_STATES).order_by(_STATES.c.tenant, _STATES.c.source)
+        with self._connect() as connection:
+            return [SourceState(*row) for row in connection.execute(query)]
+
+    def note_states(self, states: Sequence[SourceState]) -> None:
+        if not states:
+            return
+        with self._begin() as connection:
+            _upsert(connection, _STATES, [asdict(state) for state in states], ["tenant", "source"])
+
     def note_run(self, run: IndexRun) -> None:
         row = {**asdict(run), "summary": json.dumps(dict(run.summary), sort_keys=True)}
+        kept = sa.select(_RUNS.c.started_at_us).order_by(_RUNS.c.started_at_us.desc()).offset(KEPT_RUNS - 1).limit(1)
         with self._begin() as connection:
             _upsert(connection, _RUNS, [row], ["run_id"])
+            connection.execute(sa.delete(_RUNS).where(_RUNS.c.started_at_us < kept.scalar_subquery()))
 
     def runs(self, *, limit: int) -> list[IndexRun]:
         query = sa.select(_RUNS).order_by(_RUNS.c.started_at_us.desc(), _RUNS.c.run_id.desc()).limit(limit)

@@ -303,12 +303,14 @@ def label_digest(source: str, labels: Labels) -> str:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One document as its source lists it. `key` is its place inside the source; `fingerprint` is cheap to take and
-    changes whenever the bytes may have changed (for a file: size, times and inode)."""
+    changes whenever the bytes may have changed (for a file: size, times and inode). `changed_us` is when they last did, 0 where the
+    source cannot tell."""
 
     key: str
     size_bytes: int
     fingerprint: str
     uri: str
+    changed_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,12 +343,14 @@ class Content:
 class RawLabels:
     """What a source says of one entry, unchecked. Every rule that matches; narrowing mappings (sidecars) come after.
 
-    `fault` is set when the labels cannot be read at all; the document is then not indexed.
+    `fault` is set when the labels cannot be read at all; the document is then not indexed. `changed_us` is when what says them was
+    last changed, 0 where the source cannot tell.
     """
 
     rules: tuple[Mapping[str, object], ...]
     narrowing: tuple[Mapping[str, object], ...] = ()
     fault: str = ""
+    changed_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +395,32 @@ class ManifestRow:
     @property
     def document_id(self) -> str:
         return f"{self.source}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """That a document was indexed and is not any more: when, which bytes and why; never what they said."""
+
+    tenant: str
+    source: str
+    key: str
+    content_hash: str
+    at_us: int
+    cause: Literal["gone", "not_indexable", "withdrawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How the latest runs over a source went. `looked_at_us` is when the last good one began to list it, `good_at_us` when it ended;
+    `failures` have followed each other since then, the last with `code`."""
+
+    tenant: str
+    source: str
+    looked_at_us: int = 0
+    good_at_us: int = 0
+    failures: int = 0
+    code: str = ""
+    failed_at_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

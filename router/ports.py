@@ -18,6 +18,7 @@ from router.domain import (
     Embedded,
     Entry,
     Found,
+    Gone,
     IndexedDocument,
     IndexRun,
     Labels,
@@ -30,6 +31,7 @@ from router.domain import (
     Rejected,
     RowColumn,
     Search,
+    SourceState,
     SqlLimits,
     Stored,
     Table,
@@ -145,7 +147,8 @@ class DocStore(Protocol):
 class DocumentSource(Protocol):
     """Where documents come from. Write your own with three methods; `connectors/folder.py` is the example to read.
 
-    One object serves one run: `entries` is called first, `labels` and `read` for entries it yielded.
+    One object serves one run: `entries` is called first, `labels` and `read` for entries it yielded. Where both of the former cost no
+    more than a look at each file, say so with an attribute `quick = True`: how fresh the index is can then be told between runs.
     """
 
     def entries(self) -> Iterator[Entry | Rejected]:
@@ -175,15 +178,25 @@ class Manifest(Protocol):
         """Rows ordered by source and key."""
         ...
 
-    def write(self, rows: Sequence[ManifestRow]) -> None:
-        """Insert or replace by tenant, generation, source and key."""
+    def write(self, rows: Sequence[ManifestRow], gone: Sequence[Gone] = ()) -> None:
+        """Insert or replace by tenant, generation, source and key. `gone` is kept with it."""
         ...
 
     def relabel(self, tenant: str, generation: str, source: str, digests: Mapping[str, str]) -> None:
         """Give rows (by key) another label digest."""
         ...
 
-    def remove(self, rows: Sequence[ManifestRow]) -> None: ...
+    def remove(self, rows: Sequence[ManifestRow], gone: Sequence[Gone] = ()) -> None:
+        """`gone` is kept in their place."""
+        ...
+
+    def gone(self, *, limit: int, source: str | None = None) -> list[Gone]:
+        """What was removed, latest first."""
+        ...
+
+    def forget_gone(self, tenant: str, source: str, keys: Iterable[str], content_hashes: Iterable[str]) -> None:
+        """Of forgotten documents nothing is known but the hash that is buried."""
+        ...
 
     def copy(self, tenant: str, *, old: str, new: str, sources: Iterable[str]) -> None:
         """Give `new` the rows of `sources` in `old`."""
@@ -203,7 +216,15 @@ class Manifest(Protocol):
 
     def buried(self, tenant: str, source: str) -> frozenset[str]: ...
 
-    def note_run(self, run: IndexRun) -> None: ...
+    def states(self) -> list[SourceState]:
+        """Of every source that a run went over."""
+        ...
+
+    def note_states(self, states: Sequence[SourceState]) -> None: ...
+
+    def note_run(self, run: IndexRun) -> None:
+        """Of runs long past the oldest are let go."""
+        ...
 
     def runs(self, *, limit: int) -> list[IndexRun]:
         """The latest runs, newest first."""

@@ -581,7 +581,7 @@ def test_file_that_changes_while_read(world: World, monkeypatch: pytest.MonkeyPa
     report = world.index()
     monkeypatch.undo()
     assert world.failed(report) == {"good.md": "changed_while_read"}
-    assert changes[0] == 5  # the labels once, the file twice
+    assert changes[0] == 6  # the labels, and the file twice
     assert world.text("good.md") == "Stays where it is."
     assert world.index().indexed == 1
     assert world.text("good.md").count("More.") == 5

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from connectors.manifest import SCHEMA, SqlManifest, open_manifest
-from router.domain import IndexRun, ManifestRow
+from router.domain import Gone, IndexRun, ManifestRow, SourceState
 from router.errors import SourceError
 
 POSTGRES = os.environ.get("POINTSMAN_TEST_POSTGRES", "")
@@ -168,3 +168,45 @@ def test_files_are_for_their_owner(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)
+
+
+def gone(key: str, at_us: int, *, content_hash: str = "h") -> Gone:
+    return Gone("t", "docs", key, content_hash, at_us, "gone")
+
+
+def test_what_was_removed(manifest: SqlManifest) -> None:
+    """A document may come back and be removed again; forgetting leaves no note of either."""
+    manifest.forget_gone("t", "docs", ["a", "b", "c", "d"], [])
+    manifest.write([row("a"), row("b"), row("c")])
+    manifest.remove([row("a")], [gone("a", 1)])
+    manifest.remove([row("b")], [gone("b", 2, content_hash="other")])
+    manifest.write([row("c", state="failed")], [gone("c", 3)])
+    manifest.remove([], [gone("a", 4), gone("d", 5, content_hash="other")])
+    assert [(item.key, item.at_us) for item in manifest.gone(limit=9)] == [("d", 5), ("a", 4), ("c", 3), ("b", 2), ("a", 1)]
+    assert [item.at_us for item in manifest.gone(limit=2)] == [5, 4]
+    assert manifest.gone(limit=9, source="elsewhere") == []
+    manifest.forget_gone("t", "elsewhere", ["a"], ["h"])
+    manifest.forget_gone("t", "docs", ["a"], ["other"])
+    assert [item.key for item in manifest.gone(limit=9)] == ["c"]
+    with pytest.raises(SourceError):
+        manifest.remove([row("c")], [gone("e", 1), replace(gone("f", 1), at_us=None)])  # type: ignore[arg-type]
+    assert [item.key for item in manifest.rows("t", "g-1")] == ["c"]
+    assert [item.key for item in manifest.gone(limit=9)] == ["c"]
+    manifest.forget_gone("t", "docs", ["c"], [])
+
+
+def test_how_runs_over_sources_went(manifest: SqlManifest) -> None:
+    first = SourceState("t", "docs", 5, 7)
+    manifest.note_states([first, SourceState("t", "other", failures=2, code="source_missing", failed_at_us=9)])
+    manifest.note_states([])
+    assert manifest.states()[0] == first
+    manifest.note_states([replace(first, failures=1, code="x", failed_at_us=11)])
+    assert [(state.source, state.failures, state.good_at_us) for state in manifest.states()] == [("docs", 1, 7), ("other", 2, 0)]
+
+
+def test_old_runs_are_let_go(manifest: SqlManifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.manifest.KEPT_RUNS", 3)
+    for number in range(6):
+        manifest.note_run(IndexRun(f"old{number}", 1_000 + number, 2_000, "done", {}))
+    assert [run.run_id for run in manifest.runs(limit=9)][:3] == ["old5", "old4", "old3"]
+    assert len(manifest.runs(limit=9)) == 3
