@@ -2,11 +2,11 @@
 Reached through `router/egress.py` alone. Longer than most because all that speaks to one provider stands in one file.
 
 The client is kept from what it would do of itself: it reads no credential, address, header or proxy from the environment, follows
-no redirect, writes no span and no log line, and says nothing of this machine. Retries are ours, so that each is counted and all
-stay inside the deadline. Nothing that the provider writes stands in an error: `_CODES` has all there is to say.
+no redirect, writes no span and no log line, and says nothing of this machine. One call is one attempt; what tries again stands in
+`router/attempts.py`. Nothing that the provider writes stands in an error: `_CODES` has all there is to say.
 
 INVARIANT: every failure is a `SourceError` with a code of `_CODES` and its words (tests/sql/draft/test_claude.py::test_each_failure_has_its_code).
-INVARIANT: a reply is bounded in bytes and a call in time, retries included; a peer that trickles and then stalls can hold a call
+INVARIANT: a reply is bounded in bytes and a call in time; a peer that trickles and then stalls can hold a call
 for at most twice its deadline (…::test_huge_reply_is_cut, ::test_slow_replies_end_in_time).
 INVARIANT: nothing of the environment is sent (tests/sql/draft/test_claude.py::test_environment_is_ignored).
 """
@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 import anthropic
 import httpx2
 
-from router.errors import PointsmanError, SourceError
+from router.errors import PointsmanError, SourceError, parse_retry_after
 from router.ports import BatchSeen, ContextAsk, ContextReply, ModelReply, Tokens
 
 BASE_URL = "https://api.anthropic.com"
@@ -36,10 +36,6 @@ MAX_RESULTS_BYTES = 200_000_000
 CONTEXT_TOKENS = {"off": 300, "model": 4_096}
 """What a context may cost at most, thoughts included."""
 MOST_LISTED = 5_000
-ATTEMPTS = 4
-FIRST_PAUSE_S = 0.5
-LEAST_CALL_S = 0.25
-"""A pause is not begun that would leave less than this for the call after it."""
 
 _HEADERS = frozenset(
     {b"host", b"connection", b"accept", b"content-length", b"content-type", b"authorization", b"anthropic-version"}
@@ -67,7 +63,6 @@ _STATUS = {
     408: "model_late",
     429: "model_rate_limited",
 }
-_AGAIN = frozenset({"model_rate_limited", "model_overloaded", "model_failed", "model_unreachable"})
 
 for _name in ("anthropic", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.ERROR)  # at DEBUG the client would write whole requests
@@ -103,23 +98,11 @@ class Claude:
         deadline_s: float,
         sending: Callable[[bytes], None],
     ) -> ModelReply:
-        """The tool's input as JSON. Tries again where that can help and the deadline allows it."""
-        until = time.monotonic() + deadline_s
-        request = self._request(system, prompt, schema)
-        pause_s = FIRST_PAUSE_S
-        for attempt in range(1, ATTEMPTS + 1):
-            wire = _Wire(self._transport, sending, until)
-            try:
-                return self._attempt(wire, request, until)
-            except SourceError as error:
-                wait_s = max(pause_s, wire.retry_after_s)
-                if error.code not in _AGAIN or attempt == ATTEMPTS or time.monotonic() + wait_s + LEAST_CALL_S > until:
-                    raise
-            time.sleep(wait_s)
-            pause_s *= 2
-        raise _error("model_late")
+        """The tool's input as JSON."""
+        request, say = self._request(system, prompt, schema), _streamed if self._streaming else _whole
+        return _read(self._exchange(lambda client: say(client, request), deadline_s=deadline_s, sending=sending))
 
-    # --- contexts: one call is one attempt; what tries again stands in router/attempts.py ------------------------------
+    # --- contexts -----------------------------------------------------------------------------------------------------
 
     def context_hosted(self, ask: ContextAsk, *, deadline_s: float, sending: Callable[[bytes], None]) -> ContextReply:
         request = self._context_request(ask, kept="5m")
@@ -223,9 +206,6 @@ class Claude:
             return asked | {"thinking": {"type": "disabled"}, "tool_choice": forced}
         return asked | {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
 
-    def _attempt(self, wire: _Wire, request: dict[str, Any], until: float) -> ModelReply:
-        return _read(self._with_client(wire, lambda client: (_streamed if self._streaming else _whole)(client, request), until))
-
     def _with_client(self, wire: _Wire, call: Callable[[anthropic.Anthropic], T], until: float) -> T:
         left_s = until - time.monotonic()
         if left_s <= 0:
@@ -311,8 +291,7 @@ def _read(message: Any) -> ModelReply:
     if len(calls) != 1 or calls[0].get("name") != TOOL or not isinstance(calls[0].get("input"), dict):
         raise _error("model_reply_invalid")
     model = message.get("model")
-    tokens = _read_usage(message.get("usage")).total
-    return ModelReply(calls[0]["input"], model[:128] if isinstance(model, str) else "", tokens)
+    return ModelReply(calls[0]["input"], model[:128] if isinstance(model, str) else "", _read_usage(message.get("usage")))
 
 
 def _read_context(message: Any) -> ContextReply:
@@ -439,7 +418,7 @@ class _Wire(httpx2.BaseTransport):
             self.stopped = error
             raise
         response = self._transport.handle_request(bare)
-        self.retry_after_s = _seconds(response.headers.get("retry-after"))
+        self.retry_after_s = parse_retry_after(response.headers.get("retry-after"))
         if response.headers.get("content-encoding", "identity") != "identity":
             response.close()
             self.stopped = _error("model_reply_invalid")
@@ -473,12 +452,3 @@ class _Bounded(httpx2.SyncByteStream):
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _seconds(text: str | None) -> float:
-    """`retry-after` in seconds; a date or nonsense is no wish of theirs that we could keep."""
-    try:
-        wanted = float(text or 0)
-    except ValueError:
-        return 0.0
-    return wanted if 0 <= wanted < 1e9 else 0.0

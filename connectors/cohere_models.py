@@ -20,7 +20,7 @@ import cohere
 import httpx
 from cohere.core.api_error import ApiError
 
-from router.errors import PointsmanError, SourceError
+from router.errors import PointsmanError, SourceError, parse_retry_after
 from router.ports import HostedRows, HostedScores
 
 BASE_URL = "https://api.cohere.com"
@@ -208,7 +208,7 @@ class _Wire(httpx.BaseTransport):
             self.stopped = error
             raise
         response = self._transport.handle_request(bare)
-        self._retry_after_s = _seconds(response.headers.get("retry-after"))
+        self._retry_after_s = parse_retry_after(response.headers.get("retry-after"))
         if response.headers.get("content-encoding", "identity") != "identity":
             response.close()
             self.stopped = _error("model_reply_invalid")
@@ -245,12 +245,3 @@ class _Bounded(httpx.SyncByteStream):
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _seconds(text: str | None) -> float:
-    """`retry-after` in seconds; a date or nonsense is no wish of theirs that we could keep."""
-    try:
-        wanted = float(text or 0)
-    except ValueError:
-        return 0.0
-    return wanted if 0 <= wanted < 1e9 else 0.0

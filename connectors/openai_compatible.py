@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from router.errors import SourceError
+from router.errors import SourceError, parse_retry_after
 from router.ports import HostedRows
 
 PROVIDER = "openai_compatible"
@@ -109,9 +109,9 @@ class OpenAICompatible:
             connection.request("POST", f"{self._url.path.rstrip('/')}/embeddings", body, headers)
             response = connection.getresponse()
             if response.status == 429:
-                raise _error("model_rate_limited", _seconds(response.headers.get("retry-after")))
+                raise _error("model_rate_limited", parse_retry_after(response.headers.get("retry-after")))
             if response.status in (503, 529):
-                raise _error("model_overloaded", _seconds(response.headers.get("retry-after")))
+                raise _error("model_overloaded", parse_retry_after(response.headers.get("retry-after")))
             return response.status, _bounded(response, until)
         except (OSError, http.client.HTTPException, ValueError) as error:
             late = isinstance(error, TimeoutError) or time.monotonic() >= until
@@ -167,15 +167,6 @@ def _read(reply: bytes, count: int) -> HostedRows:
 def _tokens(usage: Any) -> int:
     count = usage.get("total_tokens") if isinstance(usage, dict) else None
     return count if type(count) is int and 0 <= count < 10**12 else 0
-
-
-def _seconds(text: str | None) -> float:
-    """`retry-after` in seconds; a date or nonsense is no wish of theirs that we could keep."""
-    try:
-        wanted = float(text or 0)
-    except ValueError:
-        return 0.0
-    return wanted if 0 <= wanted < 1e9 else 0.0
 
 
 def _error(code: str, retry_after_s: float = 0.0) -> SourceError:

@@ -43,7 +43,7 @@ from router.domain import (
     TableGrant,
     Wanted,
 )
-from router.egress import Egress, IndexEmbedder, RemoteEmbedder, RemoteReranker, Sent, index_card
+from router.egress import Egress, IndexEmbedder, RemoteEmbedder, RemoteModel, RemoteReranker, Sent, index_card
 from router.errors import PointsmanError, PolicyError, Refused, SourceError, UsageError
 from router.execute import Threads
 from router.identity import identify, indexing_service
@@ -85,7 +85,6 @@ NOTHING_INDEXED = "empty"
 MAX_NARROWING_CHARS = 300
 INDEXER = "service:indexer"
 CONTEXTS_FILE = "contexts.sqlite"
-CONTEXT_CALL_S = 60.0
 MODEL_FOLDER = Path(__file__).with_name("model")
 
 
@@ -335,7 +334,7 @@ class Router:
                 examples=Memo(),
                 heads=lambda: self.heads,
                 point=POINTS["default"],
-                model=lambda: self.claude,
+                model=lambda: self.remote_model,
                 remote_embedder=lambda: self.remote_embedder,
                 remote_reranker=lambda: self.remote_reranker,
                 limits=SqlLimits(),
@@ -423,14 +422,23 @@ class Router:
     @functools.cached_property
     def attempts(self) -> Mapping[str, Attempts]:
         """By provider: how often it is called, when it is left alone, and what its calls came to."""
-        named = {"cohere": self.settings.providers.cohere, "openai_compatible": self.settings.providers.openai_compatible}
+        providers = self.settings.providers
+        named = {"claude": providers.claude, "cohere": providers.cohere, "openai_compatible": providers.openai_compatible}
         return {
             name: Attempts(name, at_once=one.calls_at_once, call_s=one.call_s) for name, one in named.items() if one is not None
         }
 
     def spent(self) -> dict[str, Spent]:
-        """What calls of hosted embedders and rerankers came to since this router was opened, by provider."""
+        """What calls of hosted models came to since this router was opened, by provider."""
         return {name: calls.spent() for name, calls in self.attempts.items()}
+
+    @functools.cached_property
+    def remote_model(self) -> RemoteModel | None:
+        """What drafts queries, routes and searches, where it is named and its key is there."""
+        named, claude = self.settings.providers.claude, self.claude
+        if named is None or claude is None:
+            return None
+        return RemoteModel(claude, self.attempts["claude"], named.price_input, named.price_output)
 
     @functools.cached_property
     def remote_embedder(self) -> RemoteEmbedder | None:
@@ -777,7 +785,7 @@ class _Scribes:
             named, model, egress = router.settings.providers.claude, router.context_model, router.context_egress(tenant)
             self._made[tenant] = Scribe(
                 tenant,
-                egress.contexts(model, Attempts(model.provider, call_s=CONTEXT_CALL_S)) if model is not None else None,
+                egress.contexts(model, router.attempts["claude"]) if model is not None else None,
                 router.contexts,
                 self._purse,
                 model=router.settings.contexts.model or (named.model if named is not None else ""),

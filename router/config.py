@@ -225,7 +225,16 @@ _MODEL = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
 _ADDRESS = r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$"
 
 
-class ClaudeSettings(_Strict):
+class _Calls(_Strict):
+    """How a provider is called."""
+
+    calls_at_once: int = Field(default=4, ge=1, le=64, description="the most calls that run at the same time")
+    call_s: float = Field(
+        default=20.0, gt=0, le=600, description="for one call; within a question its stage's share of the deadline is the bound"
+    )
+
+
+class ClaudeSettings(_Calls):
     """Anthropic's Claude. The key stands in the environment, never here."""
 
     key_env: str = Field(
@@ -238,20 +247,21 @@ class ClaudeSettings(_Strict):
         pattern=_ADDRESS,
         description="https address of the provider or of a gateway; http on this machine only",
     )
+    call_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=600,
+        description="for one call, of a long document for example; within a question its stage's share of the deadline is the bound",
+    )
     streaming: bool = Field(default=False, description="receive the answer as a stream of events")
     thinking: Literal["off", "model"] = Field(
         default="off",
         description="`off` asks for the answer at once; `model` leaves it to the model, for those that cannot do without thinking",
     )
-
-
-class _Calls(_Strict):
-    """How a provider is called."""
-
-    calls_at_once: int = Field(default=4, ge=1, le=64, description="the most calls that run at the same time")
-    call_s: float = Field(
-        default=20.0, gt=0, le=600, description="for one call; within a question its stage's share of the deadline is the bound"
+    price_input: float = Field(
+        default=0.0, ge=0, le=1e6, description="price of a million tokens read, for the record of drafts, routes and searches"
     )
+    price_output: float = Field(default=0.0, ge=0, le=1e6, description="price of a million tokens written, for the same")
 
 
 class CohereSettings(_Calls):

@@ -17,10 +17,9 @@ from functools import partial
 from typing import Any, Literal
 
 from router.domain import Degraded, Purpose
-from router.egress import DISCLOSED_AS
+from router.egress import DISCLOSED_AS, RemoteModel
 from router.errors import LedgerError, PointsmanError
 from router.line import Asking
-from router.ports import HostedModel
 from router.routing.by_model import (
     FOLLOW_UP_SCHEMA,
     FOLLOW_UP_SYSTEM,
@@ -56,14 +55,14 @@ class _Call:
 
 def consult_route(asking: Asking, *, tables: bool) -> Asked | None:
     """The route that a model reads from the question: a leg that exists for the caller, or `none`. None where there is no such word."""
-    hosted = asking.line.model()
+    remote = asking.line.model()
     documents = bool(asking.grants.search)
-    if hosted is None or not (documents or tables):
+    if remote is None or not (documents or tables):
         return None
-    sources, sensitivity = _sources(asking, hosted)
+    sources, sensitivity = _sources(asking, remote)
     offered = offer_routes(documents=documents, tables=tables)
     prompt = build_route_prompt(asking.question.text, sources, _datasets(asking) if tables else ())
-    reply = _ask(asking, hosted, _Call("route_by_model", ROUTE_SYSTEM, prompt, route_schema(offered), sensitivity))
+    reply = _ask(asking, remote, _Call("route_by_model", ROUTE_SYSTEM, prompt, route_schema(offered), sensitivity))
     if reply is None:
         return None
     named = parse_route(reply, offered)
@@ -74,11 +73,11 @@ def consult_route(asking: Asking, *, tables: bool) -> Asked | None:
 
 def consult_follow_up(asking: Asking) -> str | None:
     """The whole question that a model reads from this one and those before, where it says nothing that they do not say."""
-    hosted, question = asking.line.model(), asking.question
-    if hosted is None:
+    remote, question = asking.line.model(), asking.question
+    if remote is None:
         return None
     prompt = build_follow_up_prompt(question.context, question.text)
-    reply = _ask(asking, hosted, _Call("follow_up_by_model", FOLLOW_UP_SYSTEM, prompt, FOLLOW_UP_SCHEMA, asking.text_class))
+    reply = _ask(asking, remote, _Call("follow_up_by_model", FOLLOW_UP_SYSTEM, prompt, FOLLOW_UP_SCHEMA, asking.text_class))
     if reply is None:
         return None
     text = parse_follow_up(reply)
@@ -92,7 +91,7 @@ def consult_follow_up(asking: Asking) -> str | None:
     return whole
 
 
-def _ask(asking: Asking, hosted: HostedModel, call: _Call) -> Any:
+def _ask(asking: Asking, remote: RemoteModel, call: _Call) -> Any:
     """What a model replied, unchecked; None where it did not, which is said. The stage counts one call, and how many were of use."""
     watch, egress = asking.watch, asking.found.egress
     budget_s = watch.left_s() - KEPT_BACK * asking.question.deadline_s
@@ -100,7 +99,7 @@ def _ask(asking: Asking, hosted: HostedModel, call: _Call) -> Any:
         asking.found.degraded.append(Degraded(call.stage, "deadline: no time was left to ask a model"))
         return None
     purpose = Purpose(asking.principal.name, "route", frozenset({call.sensitivity}), asking.decision_id)
-    draft = partial(egress.model(hosted).draft, call.system, call.prompt, call.schema, purpose=purpose, deadline_s=budget_s)
+    draft = partial(egress.model(remote).draft, call.system, call.prompt, call.schema, purpose=purpose, deadline_s=budget_s)
     try:
         reply = watch.stage(call.stage, lambda: asking.line.threads.within(budget_s, draft))
     except LedgerError:
@@ -122,14 +121,14 @@ def _fail(asking: Asking, code: str, message: str) -> None:
 # --- what a model is told of ------------------------------------------------------------------------------------------
 
 
-def _sources(asking: Asking, hosted: HostedModel) -> tuple[list[Told], int]:
+def _sources(asking: Asking, remote: RemoteModel) -> tuple[list[Told], int]:
     """Granted sources whose least class may be sent beside the question, and the class of it all."""
     policies, highest = asking.policies, asking.text_class
     word = DISCLOSED_AS["route"]
     told = []
     for source in (policies.sources[grant.source] for grant in asking.grants.search):
         if source.least <= highest or policies.may_disclose(
-            asking.principal, provider=hosted.provider, purpose=word, sensitivity=source.least
+            asking.principal, provider=remote.hosted.provider, purpose=word, sensitivity=source.least
         ):
             told.append(Told(source.name, source.description, source.question))
             highest = max(highest, source.least)

@@ -102,6 +102,16 @@ class RemoteEmbedder:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A hosted model that fills in schemas."""
+
+    hosted: HostedModel
+    calls: Attempts
+    micros_per_input: float = 0.0
+    micros_per_output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteReranker:
     hosted: HostedReranker
     calls: Attempts
@@ -122,21 +132,19 @@ def index_card(local: ModelCard, remote: RemoteEmbedder | None) -> ModelCard:
 class Sending:
     """A permit in use: called with the payload before each attempt. A hosted connector gets nothing else of the policies."""
 
-    def __init__(self, egress: Egress, sent: Sent, decision_id: str, calls: Attempts | None) -> None:
+    def __init__(self, egress: Egress, sent: Sent, decision_id: str, calls: Attempts) -> None:
         self._egress, self._sent, self._decision_id, self._calls = egress, sent, decision_id, calls
         self._at = -1
 
     def __call__(self, payload: bytes) -> None:
         self._sent = replace(self._sent, bytes=len(payload), digest=self._egress.digest(payload))
         self._at = self._egress.note(self._sent, self._decision_id)
-        if self._calls is not None:
-            self._calls.sent(self._sent.items, len(payload))
+        self._calls.sent(self._sent.items, len(payload))
 
     def cost(self, *, tokens: int = 0, searches: int = 0, cost_micros: int = 0) -> None:
         """What the latest attempt came to, by the provider's own count."""
         self._egress.note_cost(self._at, tokens, cost_micros)
-        if self._calls is not None:
-            self._calls.cost(tokens=tokens, searches=searches, cost_micros=cost_micros)
+        self._calls.cost(tokens=tokens, searches=searches, cost_micros=cost_micros)
 
 
 @dataclass(slots=True)
@@ -155,8 +163,8 @@ class Egress:
     _sealed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def model(self, hosted: HostedModel) -> Model:
-        return _JudgedModel(hosted, self)
+    def model(self, remote: RemoteModel) -> Model:
+        return _JudgedModel(remote, self)
 
     def contexts(self, hosted: HostedContexts, calls: Attempts) -> ContextWriter:
         return _JudgedContexts(hosted, calls, self)
@@ -189,7 +197,7 @@ class Egress:
             one for one in classes if self.may_disclose(self.principal, provider=provider, purpose=word, sensitivity=one)
         )
 
-    def permit(self, provider: str, model: str, purpose: Purpose, items: int, calls: Attempts | None = None) -> Sending:
+    def permit(self, provider: str, model: str, purpose: Purpose, items: int, calls: Attempts) -> Sending:
         """Judge; returns what counts each attempt. Raises `Refused`."""
         word = DISCLOSED_AS.get(purpose.name)
         known = purpose.classes and all(type(one) is int and 0 <= one < len(CLASSES) for one in purpose.classes)
@@ -235,14 +243,21 @@ class Egress:
 class _JudgedModel:
     """Implements `router.ports.Model`."""
 
-    hosted: HostedModel
+    remote: RemoteModel
     egress: Egress
 
     def draft(self, system: str, prompt: str, schema: Mapping[str, Any], *, purpose: Purpose, deadline_s: float) -> ModelReply:
-        sending = self.egress.permit(self.hosted.provider, self.hosted.model, purpose, items=1)
-        reply = self.hosted.draft_hosted(system, prompt, schema, deadline_s=deadline_s, sending=sending)
-        sending.cost(tokens=reply.tokens)
-        return reply
+        hosted, calls = self.remote.hosted, self.remote.calls
+        sending = self.egress.permit(hosted.provider, hosted.model, purpose, 1, calls)
+
+        def attempt(left_s: float) -> ModelReply:
+            reply = hosted.draft_hosted(system, prompt, schema, deadline_s=left_s, sending=sending)
+            read = reply.tokens.total - reply.tokens.output
+            cost = read * self.remote.micros_per_input + reply.tokens.output * self.remote.micros_per_output
+            sending.cost(tokens=reply.tokens.total, cost_micros=round(cost))
+            return reply
+
+        return calls.run(attempt, deadline_s=deadline_s)
 
 
 @dataclass(frozen=True, slots=True)

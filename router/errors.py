@@ -88,6 +88,21 @@ class SourceError(PointsmanError):
         self.retry_after_s = retry_after_s
 
 
+def parse_retry_after(text: str | None) -> float:
+    """`retry-after` of HTTP in seconds from now, given as a number or a date (RFC 9110, 10.2.3); 0 where it says nothing that could be kept."""
+    import time
+    from email.utils import parsedate_to_datetime
+
+    try:
+        wanted = float(text or 0)
+    except ValueError:
+        try:
+            wanted = parsedate_to_datetime(text or "").timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return 0.0
+    return wanted if 0 <= wanted < 1e9 else 0.0
+
+
 class LedgerError(PointsmanError):
     """The ledger cannot record. No record, no answer."""
 

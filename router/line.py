@@ -24,12 +24,12 @@ from router.domain import (
     SqlLimits,
     Table,
 )
-from router.egress import Egress, RemoteEmbedder, RemoteReranker, index_card
+from router.egress import Egress, RemoteEmbedder, RemoteModel, RemoteReranker, index_card
 from router.errors import PointsmanError, Refused, SourceError
 from router.execute import Threads, Watch
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
-from router.ports import DocStore, Embedder, HostedModel, Ledger, SqlEngine, Verifier
+from router.ports import DocStore, Embedder, Ledger, SqlEngine, Verifier
 from router.routing.decide import Point
 from router.routing.heads import Heads
 
@@ -63,7 +63,7 @@ class Line:
     examples: Memo
     heads: Callable[[], Heads]
     point: Point
-    model: Callable[[], HostedModel | None]
+    model: Callable[[], RemoteModel | None]
     remote_embedder: Callable[[], RemoteEmbedder | None]
     remote_reranker: Callable[[], RemoteReranker | None]
     limits: SqlLimits

@@ -266,12 +266,34 @@ class Reranker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a hosted model counted of one call or of many: read anew, written to and read from its cache, and answered."""
+
+    fresh: int = 0
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.fresh + other.fresh,
+            self.cache_write + other.cache_write,
+            self.cache_read + other.cache_read,
+            self.output + other.output,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.fresh + self.cache_write + self.cache_read + self.output
+
+
+@dataclass(frozen=True, slots=True)
 class ModelReply:
     """What a model said, read from JSON and otherwise unchecked: untrusted. `model` is the one that answered, `tokens` what it counted."""
 
     value: Any
     model: str
-    tokens: int = 0
+    tokens: Tokens = Tokens()
 
 
 class Model(Protocol):
@@ -285,7 +307,8 @@ class Model(Protocol):
 class HostedModel(Protocol):
     """A model at somebody else's. It is no `Model`: only `router/egress.py` makes one of it, by judging what may leave.
 
-    `sending` is called with the payload before each attempt; what it raises stops the attempt and is raised from here.
+    One call is one attempt, as with every hosted port. `sending` is called with the payload before it leaves; what it raises
+    stops the attempt and is raised from here.
     """
 
     @property
@@ -363,28 +386,6 @@ class HostedReranker(Protocol):
     def rerank_hosted(
         self, question: str, texts: Sequence[str], *, deadline_s: float, sending: Callable[[bytes], None]
     ) -> HostedScores: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """What a hosted model counted of one call or of many: read anew, written to and read from its cache, and answered."""
-
-    fresh: int = 0
-    cache_write: int = 0
-    cache_read: int = 0
-    output: int = 0
-
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            self.fresh + other.fresh,
-            self.cache_write + other.cache_write,
-            self.cache_read + other.cache_read,
-            self.output + other.output,
-        )
-
-    @property
-    def total(self) -> int:
-        return self.fresh + self.cache_write + self.cache_read + self.output
 
 
 @dataclass(frozen=True, slots=True)

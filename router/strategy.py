@@ -310,25 +310,25 @@ def _shown(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:
 def _disclosed(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:
     """Those of them that may be shown to the model beside the question. What stays is said."""
     asking, allowed = run.asking, _shown(run, ranked)
-    hosted, egress = asking.line.model(), asking.found.egress
-    if hosted is None or egress is None or not allowed:
+    remote, egress = asking.line.model(), asking.found.egress
+    if remote is None or egress is None or not allowed:
         return []
     classes = {item.stored.chunk.chunk_id: class_of(item.stored.labels) for item in allowed}
-    open_ = egress.permitted(hosted.provider, "plan_search", {asking.text_class, *classes.values()})
+    open_ = egress.permitted(remote.hosted.provider, "plan_search", {asking.text_class, *classes.values()})
     if asking.text_class not in open_:
         run.trace.undisclosed += 1
         run.trace.notes.append("model: disclosure_not_permitted")
         return []
     stay = sorted(set(classes.values()) - open_)
-    entry = Degraded("strategy", f"what is {', '.join(CLASSES[one] for one in stay)} was not shown to `{hosted.provider}`")
+    entry = Degraded("strategy", f"what is {', '.join(CLASSES[one] for one in stay)} was not shown to `{remote.hosted.provider}`")
     if stay and entry not in asking.found.degraded:
         asking.found.degraded.append(entry)
     return [item for item in allowed if classes[item.stored.chunk.chunk_id] in open_]
 
 
 def _open_model(asking: Asking) -> Model | None:
-    hosted = asking.line.model()
-    return asking.found.egress.model(hosted) if hosted is not None and asking.found.egress is not None else None
+    remote = asking.line.model()
+    return asking.found.egress.model(remote) if remote is not None and asking.found.egress is not None else None
 
 
 def _draft(run: _Run, model: Model, system: str, prompt: str, schema: Mapping[str, Any], shown: frozenset[int]) -> Any:

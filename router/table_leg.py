@@ -17,11 +17,11 @@ from typing import Any
 from router.catalog import Catalog
 from router.domain import Clarify, Degraded, Embedded, Purpose, Receipt, Table, Verdict
 from router.draft import Draft, draft, small_groups, tell
+from router.egress import RemoteModel
 from router.errors import Refused, SourceError
 from router.filters import digest
 from router.lexicon import identifiers
 from router.line import Asking
-from router.ports import HostedModel
 from router.routing.follow_up import FIELD, KindOf
 from router.routing.gates import Gate, NamedThings, build_named, exact_hits, gate_rows, gate_rows_by_words
 from router.sql.draft import Undrafted, draft_by_model
@@ -233,12 +233,12 @@ def _similar(asking: Asking, embedded: Embedded | None, text: str, others: tuple
 def _by_model(running: _Running, vocabulary: Vocabulary) -> tuple[Draft, ...] | None:
     """What a hosted model makes of the question, where one is named and the policies let the question go to it."""
     asking = running.asking
-    hosted = asking.line.model()
-    if hosted is None or asking.found.egress is None:
+    remote = asking.line.model()
+    if remote is None or asking.found.egress is None:
         return None
     try:
         drafted: Draft | Undrafted = asking.watch.stage(
-            "model", lambda: asking.line.threads.within(asking.watch.left_s(), lambda: _ask_model(running, vocabulary, hosted))
+            "model", lambda: asking.line.threads.within(asking.watch.left_s(), lambda: _ask_model(running, vocabulary, remote))
         )
     except SourceError as error:  # the call outlived the deadline; what it sends from now on is stopped by the sealed egress
         drafted = Undrafted(error.code, error.message)
@@ -249,14 +249,14 @@ def _by_model(running: _Running, vocabulary: Vocabulary) -> tuple[Draft, ...] | 
     return (drafted,)
 
 
-def _ask_model(running: _Running, vocabulary: Vocabulary, hosted: HostedModel) -> Draft | Undrafted:
+def _ask_model(running: _Running, vocabulary: Vocabulary, remote: RemoteModel) -> Draft | Undrafted:
     asking = running.asking
     assert asking.found.egress is not None
     drafted = draft_by_model(
         asking.question.text,
         vocabulary.catalog,
         vocabulary.values,
-        asking.found.egress.model(hosted),
+        asking.found.egress.model(remote),
         running.judge,
         asking.watch.left_s,
         purpose=Purpose(asking.principal.name, "draft_sql", frozenset({asking.text_class}), asking.decision_id),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
 from router.attempts import FAIR_S, FIRST_PAUSE_S, OPEN_AFTER, REST_S, TRIES, Attempts, Spent
-from router.errors import Refused, SourceError
+from router.errors import Refused, SourceError, parse_retry_after
 
 
 class Clock:
@@ -214,3 +216,16 @@ def test_what_it_came_to():
     attempts.cost(tokens=5, cost_micros=7)
     attempts.cost(searches=1, cost_micros=2000)
     assert attempts.spent() == Spent(calls=2, failed=1, texts=5, bytes=150, tokens=5, searches=1, cost_micros=2007)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [(None, 0), ("", 0), ("3", 3), ("-1", 0), ("nan", 0), ("1e300", 0), ("soon", 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0)],
+)
+def test_what_a_provider_asks_for(text, wanted):
+    assert parse_retry_after(text) == wanted
+
+
+def test_a_date_is_a_wish_too():
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert 55 < parse_retry_after(at) <= 60

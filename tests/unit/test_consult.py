@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from connectors import claude
+from router import attempts
 from router.app import Router
 from router.ask import ask as put
 from router.decision import decision_model
@@ -40,7 +40,8 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
-    monkeypatch.setattr(claude, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)  # one router for many bad days
 
 
 def opened(folder, server, *, disclosure=PERMIT, change=lambda folder: None):

@@ -20,6 +20,7 @@ from router.egress import (
     Egress,
     IndexEmbedder,
     RemoteEmbedder,
+    RemoteModel,
     RemoteReranker,
     check_scores,
     check_vectors,
@@ -61,7 +62,7 @@ def purpose(name: str = "draft_sql", classes=frozenset({1}), principal: str = AD
 
 
 def draft(egress: Egress, hosted: Hosted, wanted: Purpose) -> ModelReply:
-    return egress.model(hosted).draft("s", "p", {}, purpose=wanted, deadline_s=1.0)
+    return egress.model(RemoteModel(hosted, Attempts(hosted.provider))).draft("s", "p", {}, purpose=wanted, deadline_s=1.0)
 
 
 @pytest.mark.parametrize(

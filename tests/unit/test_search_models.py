@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from router import attempts
 from router.app import Router
 from router.config import load_settings
 from router.errors import UsageError
@@ -41,6 +42,7 @@ def server():
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv(KEY, "sk-CANARY")
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)  # one router for many bad days
 
 
 def opened(folder, server, *, permit=PERMIT, search=""):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from router import attempts
 from router.app import Router
 from router.decision import decision_model
 from tests import anthropic_server as fake
@@ -28,6 +29,11 @@ COUNT_FORM = {
 @pytest.fixture(scope="module")
 def server():
     yield from fake.serve()
+
+
+@pytest.fixture(autouse=True)
+def _never_left_alone(monkeypatch):
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)  # one router for many bad days
 
 
 def opened(folder, server, *, streaming=False, disclosure=PERMIT):
@@ -186,3 +192,19 @@ def test_a_server_that_drips_holds_nobody_past_the_deadline(router, server):
     assert time.monotonic() - start < 6.0
     assert answer.outcome == "clarify"
     assert "model" in [entry.stage for entry in answer.degraded]
+
+
+def test_a_provider_that_is_down_is_left_alone(tmp_path, server, monkeypatch):
+    """After a few failures nobody waits for it, and that is said."""
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 2)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setenv(KEY, "sk-CANARY-KEY")
+    with opened(tmp_path, server) as router:
+        router.copy_tables()
+        server.says(fake.failure(500))
+        ask(router)
+        heard = len(server.received)
+        answer = ask(router)
+        assert [entry.reason.partition(":")[0] for entry in answer.degraded if entry.stage == "model"] == ["model_resting"]
+        assert len(server.received) == heard == 2
+        assert router.spent()["claude"].failed == 2

@@ -11,6 +11,7 @@ import pytest
 
 from connectors import claude
 from connectors.claude import Claude
+from router import attempts
 from router.errors import Refused, SourceError
 from tests import anthropic_server as fake
 
@@ -32,14 +33,18 @@ def model(request, server):
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
-    monkeypatch.setattr(claude, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
 
 
 def ask(model, deadline_s: float = 10.0, sizes: list[int] | None = None):
     counted = [] if sizes is None else sizes
-    return model.draft_hosted(
-        "system", CANARY, SCHEMA, deadline_s=deadline_s, sending=lambda payload: counted.append(len(payload))
-    )
+
+    def attempt(left_s: float):
+        return model.draft_hosted(
+            "system", CANARY, SCHEMA, deadline_s=left_s, sending=lambda payload: counted.append(len(payload))
+        )
+
+    return attempts.Attempts("claude").run(attempt, deadline_s=deadline_s)
 
 
 def code_of(model, **options) -> str:
@@ -60,7 +65,7 @@ def test_a_forced_call_of_one_tool(model, server):
     sizes: list[int] = []
     reply = ask(model, sizes=sizes)
     assert reply.value == {"cannot": "déjà"}
-    assert (reply.model, reply.tokens) == (fake.MODEL, 20)
+    assert (reply.model, reply.tokens.total) == (fake.MODEL, 20)
     (request,) = server.received
     assert request.path == "/v1/messages"
     assert sizes == [request.size]
@@ -221,7 +226,9 @@ def test_slow_replies_end_in_time(model, server):
 
 def test_no_time_left_sends_nothing(model, server):
     server.says(fake.answer({}))
-    assert code_of(model, deadline_s=0.0) == "model_late"
+    with pytest.raises(SourceError) as raised:
+        model.draft_hosted("s", "p", SCHEMA, deadline_s=0.0, sending=lambda payload: None)
+    assert raised.value.code == "model_late"
     assert server.received == []
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from connectors.claude import Claude
 from connectors.duckdb_tables import DuckTables
+from router.attempts import Attempts
 from router.domain import Principal, Purpose, Verdict
-from router.egress import Egress
+from router.egress import Egress, RemoteModel
 from router.errors import Refused
 from router.policy.load import inspect_files
 from router.policy.strict import Faults
@@ -84,7 +85,7 @@ class Desk:
             question,
             self.catalog,
             self.stored(),
-            self.egress.model(self.claude),
+            self.egress.model(RemoteModel(self.claude, Attempts("claude"))),
             self.check,
             lambda: deadline_s,
             purpose=Purpose(self.principal.name, "draft_sql", frozenset({self.question_class}), "d-1"),
