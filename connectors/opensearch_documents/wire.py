@@ -33,6 +33,22 @@ RECOVERY_S = 4.0
 """How long a question waits for a shard that is missing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RECOVERY_PAUSE_S = 0.05, 5.0, 0.4
 _RECOVERS = frozenset({"store_unavailable", "store_unreachable"})
+_NODE_LOST = frozenset(
+    {
+        "cluster_manager_not_discovered_exception",
+        "connect_transport_exception",
+        "index_shard_closed_exception",
+        "no_shard_available_action_exception",
+        "node_closed_exception",
+        "node_disconnected_exception",
+        "node_not_connected_exception",
+        "receive_timeout_transport_exception",
+        "search_context_missing_exception",
+        "shard_not_found_exception",
+        "unavailable_shards_exception",
+    }
+)
+"""Of a node that went while it was asked, between its hits and their fields for instance: 404, 500 or 503, and gone a moment later."""
 _BUSY_TRIES = 3
 _NDJSON = {"content-type": "application/x-ndjson"}
 
@@ -252,9 +268,16 @@ def _reason(answer: Mapping[str, Any]) -> tuple[int, str]:
     error = answer.get("error")
     if not isinstance(error, Mapping):
         return int(answer.get("status", 200)), ""
-    causes = [cause.get("reason", {}).get("type", "") for cause in error.get("failed_shards", ())]
+    return int(answer.get("status", 500)), _cause(error)
+
+
+def _cause(error: Mapping[str, Any]) -> str:
+    """The type of what happened; a search that failed says it of its shards, or of what stopped it."""
     kind = str(error.get("type", ""))
-    return int(answer.get("status", 500)), next(filter(None, causes), kind) if kind.startswith("search_phase") else kind
+    if not kind.startswith("search_phase"):
+        return kind
+    causes = [cause.get("reason", {}).get("type", "") for cause in error.get("failed_shards", ())]
+    return str(next(filter(None, [*causes, error.get("caused_by", {}).get("type")]), kind))
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -270,6 +293,8 @@ def _kind(error: exceptions.TransportError) -> str:
     info: Any = error.info
     with contextlib.suppress(KeyError, IndexError, TypeError):
         return str(info["error"]["root_cause"][0]["type"])
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        return _cause(info["error"])
     return str(error.error)
 
 
@@ -301,7 +326,7 @@ def failure(status: int, kind: str) -> SourceError:
         )
     if kind == "task_cancelled_exception":
         return _late()
-    match status:
+    match 503 if kind in _NODE_LOST else status:
         case 0:
             return SourceError(
                 "store_unreachable", "OpenSearch cannot be reached", "check that it runs and `hosts`", retryable=True

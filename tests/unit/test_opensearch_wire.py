@@ -95,6 +95,8 @@ def send(opened: Wire, deadline_s: float = 5.0) -> Any:
         (429, "cluster_block_exception", "store_read_only", False),
         (500, "task_cancelled_exception", "deadline", True),
         (500, "already_closed_exception", "store_failed", False),
+        (500, "node_disconnected_exception", "store_unavailable", True),
+        (404, "search_context_missing_exception", "store_unavailable", True),
         (503, "search_phase_execution_exception", "store_unavailable", True),
     ],
 )
@@ -198,6 +200,23 @@ def test_a_shard_that_comes_back_is_waited_for(nodes: list[Node]) -> None:
     gone = Node((200, {"responses": [part]}))
     assert open_wire(nodes, gone).search_many("index", ["{}"], deadline=Deadline(1)) == [part]
     assert time.monotonic() - start < 0.8
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"failed_shards": [{"reason": {"type": "node_disconnected_exception"}}]},
+        {"failed_shards": [], "caused_by": {"type": "node_not_connected_exception"}},
+    ],
+    ids=["a shard says it", "the cause says it"],
+)
+def test_a_node_that_goes_between_hits_and_their_fields(nodes: list[Node], told: dict[str, Any]) -> None:
+    """OpenSearch calls it 500 and does not ask the other copy: here it is asked."""
+    gone = {"error": {"type": "search_phase_execution_exception", "phase": "fetch", "root_cause": [], **told}, "status": 500}
+    node = Node((200, {"responses": [WHOLE, gone]}), (200, {"responses": [WHOLE, WHOLE]}))
+    assert open_wire(nodes, node).search_many("index", ["{}", "{}"], deadline=Deadline(5)) == [WHOLE, WHOLE]
+    with pytest.raises(SourceError, match="store_unavailable"):
+        send(open_wire(nodes, Node((500, gone))))
 
 
 def test_an_index_that_is_not_there(nodes: list[Node]) -> None:
