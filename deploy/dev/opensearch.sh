@@ -74,8 +74,18 @@ fetch() {
     if [ "$(id -u)" = 0 ]; then chown -R nobody "$home"; fi
 }
 
-up() { # NODE: whether its process runs; a number that another process got since does not count
-    [ -f "$home/node$1/pid" ] && grep -qs opensearch "/proc/$(cat "$home/node$1/pid")/cmdline"
+pid_of() { # NODE -> its process, known by where its configuration is: a file with a number may be late, lost or of another process
+    grep -zxls -- "-D[o]pensearch.path.conf=$home/node$1/config" /proc/[0-9]*/cmdline | head -1 | cut -d/ -f3
+}
+
+up() { # NODE
+    [ -n "$(pid_of "$1")" ]
+}
+
+dead() { # NODE: looked at twice, since a process that begins is not yet called what it becomes
+    if up "$1"; then return 1; fi
+    sleep 3
+    ! up "$1"
 }
 
 configure() { # NODE COUNT
@@ -108,7 +118,7 @@ launch() { # NODE COUNT
     [ -d "$home/node$1/config" ] || configure "$1" "$2"
     run env OPENSEARCH_JAVA_HOME="$java" OPENSEARCH_PATH_CONF="$home/node$1/config" \
         OPENSEARCH_JAVA_OPTS="-Xms$heap -Xmx$heap" \
-        nice -n "${NICE:-0}" "$engine/bin/opensearch" -d -p "$home/node$1/pid" >"$home/start$1.log" 2>&1 ||
+        nice -n "${NICE:-0}" "$engine/bin/opensearch" -d >"$home/start$1.log" 2>&1 ||
         { cat "$home/start$1.log" >&2 && exit 1; }
 }
 
@@ -140,7 +150,10 @@ start() {
     until health "$count"; do
         waited=$((waited + 1))
         for node in $(seq "$count"); do
-            up "$node" || [ "$waited" -lt 90 ] || { tail -20 "$home/start$node.log" >&2 && fail "node $node did not start"; }
+            if dead "$node"; then
+                tail -20 "$home/start$node.log" "$home/node$node"/logs/*.log >&2 || true
+                fail "node $node did not start"
+            fi
         done
         [ "$waited" -lt "$wait_s" ] || { tail -20 "$home"/node*/logs/pointsman-"$port".log >&2 && fail "not green after $wait_s s"; }
         sleep 1
@@ -151,11 +164,11 @@ start() {
 stop() {
     for node in 1 2 3; do
         up "$node" || continue
-        pid="$(cat "$home/node$node/pid")"
+        pid="$(pid_of "$node")"
         kill -CONT "$pid"
-        kill "$pid"
+        kill "$pid" 2>/dev/null || true
         for _ in $(seq 30); do
-            up "$node" && kill -0 "$pid" 2>/dev/null || break
+            up "$node" || break
             sleep 1
         done
         if up "$node"; then kill -9 "$pid"; fi
@@ -165,7 +178,7 @@ stop() {
 
 signal() { # SIGNAL NODE
     up "$2" || fail "node $2 does not run"
-    kill "-$1" "$(cat "$home/node$2/pid")"
+    kill "-$1" "$(pid_of "$2")"
 }
 
 case "${1:-}" in
@@ -177,8 +190,7 @@ start)
     ;;
 kill)
     signal KILL "$2"
-    while kill -0 "$(cat "$home/node$2/pid")" 2>/dev/null; do sleep 0.1; done
-    rm -f "$home/node$2/pid"
+    while up "$2"; do sleep 0.1; done
     ;;
 pause) signal STOP "$2" ;;
 resume) signal CONT "$2" ;;
