@@ -336,6 +336,10 @@ class IndexEmbedder:
     def count_tokens(self, text: str) -> int:
         return self.local.count_tokens(text)
 
+    def permits(self, tenant: str, sensitivity: int) -> bool:
+        """Whether text of this class may be embedded there."""
+        return bool(self.egress(tenant).permitted(self.remote.hosted.provider, "embed_chunks", [sensitivity]))
+
     def embed_question(self, text: str, purpose: Purpose) -> Embedded:
         return self._embed([text], purpose, question=True)[0]
 

@@ -51,7 +51,7 @@ def index_sources(
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
     sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too. `full` builds everything anew beside
     the current generation and shows it at the end; there a failing source ends the run. `estimate` with `dry_run` also reads what
-    would be read, to say what written contexts would take."""
+    would be read, to say what written contexts and hosted vectors would take."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
     reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
     pairs = list(zip(jobs, reports, strict=True))
@@ -255,8 +255,9 @@ class _SourceLine:
             self.apply_relabels(survey)
             self.workshop.manifest.write(survey.corrected)
             self._with_scribe(survey, labeller)
-        elif self.tenant.estimate and self.job.scribe is not None:
-            self.report.estimate = self._maker(survey, labeller).estimate(self.documents, survey.pending)
+        elif self.tenant.estimate and (self.job.scribe is not None or self.tenant.workshop.hosted is not None):
+            maker = self._maker(survey, labeller)
+            self.report.estimate, self.report.embedding = maker.estimate(self.documents, survey.pending)
 
     def _with_scribe(self, survey: Survey, labeller: Labeller) -> None:
         """What was written since is used; what is still to be written is sent when the source has been gone through."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from router.domain import Chunk, Content, Embedded, Entry, IndexedDocument, ManifestRow, Purpose, twin_id
+from router.egress import IndexEmbedder
 from router.errors import Refused, SourceError
 from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
 from router.ingest.chunk import build_chunks, build_passages, embed_text, is_code, looks_like_code
@@ -26,11 +27,11 @@ from router.ingest.front_matter import fold_name
 from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of, refusal_of
 from router.ingest.markup import read_text
 from router.ingest.parse import Parser
-from router.ingest.scribe import Told
+from router.ingest.scribe import Scribe, Told
 from router.ingest.survey import Labeller, failed_row
-from router.ingest.workshop import PIPELINE, ContextEstimate, Failure, SourceJob, Workshop, class_of
-from router.ingest.written_context import WRITTEN_TOKENS, at_worst, estimate_asks, fit_context
-from router.ports import DocumentSource
+from router.ingest.workshop import PIPELINE, ContextEstimate, EmbeddingEstimate, Failure, SourceJob, Workshop, class_of
+from router.ingest.written_context import WRITTEN_TOKENS, at_worst, estimate_asks, estimate_tokens, fit_context
+from router.ports import ContextAsk, DocumentSource
 
 _NOT_META = frozenset(map(fold_name, (*NARROWING, "tenant", "title", "version", "language", "supersedes")))
 _MOST_META_CHARS = 1_000
@@ -136,26 +137,36 @@ class Maker:
             if before is not None:
                 yield before
 
-    def estimate(self, documents: DocumentSource, pending: Sequence[Entry]) -> ContextEstimate:
-        """What having the contexts of these documents written would take; reads and cuts them, and sends and changes nothing."""
-        scribe, total = self._job.scribe, ContextEstimate()
-        if scribe is None:
-            return total
-        prices = scribe.purse.writing.prices
-        total = replace(total, prices=prices)
+    def estimate(
+        self, documents: DocumentSource, pending: Sequence[Entry]
+    ) -> tuple[ContextEstimate | None, EmbeddingEstimate | None]:
+        """What contexts and vectors of these documents would take at somebody else's, None where they are made here; reads and cuts
+        the documents, and sends and changes nothing."""
+        scribe, hosted = self._job.scribe, self._workshop.hosted
+        contexts = ContextEstimate(prices=scribe.purse.writing.prices) if scribe is not None else None
+        embedding = EmbeddingEstimate(hosted.remote.hosted.provider) if hosted is not None else None
         for labelled, cut in self._cuts(documents, pending):
             sensitivity = class_of(labelled.labels)
-            asks = scribe.measure(cut.chunks, cut.within, sensitivity)
-            expected = estimate_asks(asks)
-            total = replace(
-                total,
-                documents=total.documents + bool(asks),
-                contexts=total.contexts + len(asks),
-                local=total.local + (not scribe.permits(sensitivity)),
-                expected=total.expected + expected,
-                most=total.most + at_worst(expected, prices),
-            )
-        return total
+            if contexts is not None and scribe is not None:
+                contexts = _add_contexts(contexts, scribe, scribe.measure(cut.chunks, cut.within, sensitivity), sensitivity)
+            if embedding is not None and hosted is not None:
+                embedding = self._add_vectors(embedding, hosted, cut, sensitivity)
+        return contexts, embedding
+
+    def _add_vectors(self, total: EmbeddingEstimate, hosted: IndexEmbedder, cut: _Cut, sensitivity: int) -> EmbeddingEstimate:
+        if not hosted.permits(self._source.tenant, sensitivity):
+            return replace(total, local=total.local + 1)
+        told = with_contexts(cut.chunks, cut.around, hosted.count_tokens)
+        chunks = [*cut.chunks, *told] if self._job.contexts == "both" else told
+        texts = {embed_text(chunk, hosted.count_tokens, cut.limit) for chunk in chunks}
+        tokens = total.tokens + sum(map(estimate_tokens, texts))
+        return replace(
+            total,
+            documents=total.documents + 1,
+            texts=total.texts + len(texts),
+            tokens=tokens,
+            cost_micros=round(tokens * hosted.remote.micros_per_token),
+        )
 
     def _cuts(self, documents: DocumentSource, pending: Sequence[Entry]) -> Iterator[tuple[Labelled, _Cut]]:
         with contextlib.closing(self._read(documents, pending)) as read:
@@ -409,6 +420,18 @@ class Maker:
                 pass
         self.notes.append(Failure(entry.key, "supersedes_dropped", why))
         return None
+
+
+def _add_contexts(total: ContextEstimate, scribe: Scribe, asks: Sequence[ContextAsk], sensitivity: int) -> ContextEstimate:
+    expected = estimate_asks(asks)
+    return replace(
+        total,
+        documents=total.documents + bool(asks),
+        contexts=total.contexts + len(asks),
+        local=total.local + (not scribe.permits(sensitivity)),
+        expected=total.expected + expected,
+        most=total.most + at_worst(expected, total.prices),
+    )
 
 
 def _digest(texts: Sequence[str | None]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from router.domain import LabelChange, Labels, Source
+from router.egress import IndexEmbedder
 from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import LIMITS, ParseLimits
@@ -64,6 +65,11 @@ class Workshop:
     now_us: Callable[[], int]
     limits: ParseLimits = LIMITS
 
+    @property
+    def hosted(self) -> IndexEmbedder | None:
+        """The embedder, where its vectors are made at somebody else's."""
+        return self.embedder if isinstance(self.embedder, IndexEmbedder) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -109,6 +115,7 @@ class SourceReport:
     notes: list[Failure] = field(default_factory=list)
     error: SourceError | None = None
     estimate: ContextEstimate | None = None
+    embedding: EmbeddingEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,19 @@ class ContextEstimate:
         if self.prices is None:
             return None
         return self.prices.of(self.expected, batch=batch), self.prices.of(self.most, batch=batch)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingEstimate:
+    """What having vectors made by a provider would take, before anything is sent. `local` documents may not be sent; `cost_micros`
+    are millionths of what its price is in. Texts are counted by their bytes, with structural contexts where others are not written yet."""
+
+    provider: str
+    documents: int = 0
+    texts: int = 0
+    tokens: int = 0
+    local: int = 0
+    cost_micros: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from connectors import cohere_models
 from router import attempts
 from router.errors import SourceError, UsageError
+from router.ingest.written_context import estimate_tokens
 from tests import cohere_server, embeddings_server
 from tests import hosted_server as days
 from tests import hosted_world as hosted
@@ -48,6 +49,22 @@ def notes(report) -> set[str]:
     return {
         f"{one.source}/{note.key}" for one in report.sources for note in one.notes if note.reason == "disclosure_not_permitted"
     }
+
+
+def test_an_estimate_comes_before_the_first_byte(config, server):
+    with opened(config) as router:
+        said = [one.embedding for one in router.index(estimate=True).sources]
+        assert server.received == []
+        assert index_records(router) == []
+        report = router.index()
+        assert {one.provider for one in said} == {"cohere"}
+        assert sum(one.documents for one in said) == sum(one.indexed for one in report.sources) - len(HIDDEN)
+        assert sum(one.local for one in said) == len(HIDDEN)
+        sent = [text for one in server.received for text in one.body["texts"]]
+        assert sum(one.texts for one in said) == len(sent)
+        assert sum(one.tokens for one in said) == sum(estimate_tokens(text) for text in sent)
+        assert sum(one.cost_micros for one in said) == pytest.approx(0.5 * sum(one.tokens for one in said), abs=len(said))
+        assert all(one.embedding.texts == 0 for one in router.index(estimate=True).sources)  # nothing is left to be done
 
 
 def test_what_may_go_goes_and_what_may_not_is_found_by_its_words(config, server):

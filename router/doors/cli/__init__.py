@@ -125,7 +125,7 @@ def index_run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="Say what written contexts would take, in tokens and money; nothing is sent or done."),
+        typer.Option("--estimate", help="Say what written contexts and hosted embeddings would take, in tokens and money; nothing is sent or done."),
     ] = False,
     contexts: Annotated[
         str | None,

@@ -17,7 +17,15 @@ from router.errors import CHECK_FAILED, SourceError, UsageError
 if TYPE_CHECKING:
     from router.domain import TableSnapshot
     from router.ingest.tables import TableReport
-    from router.ingest.workshop import ContextEstimate, ContextReport, Contexts, IndexReport, Progress, SourceReport
+    from router.ingest.workshop import (
+        ContextEstimate,
+        ContextReport,
+        Contexts,
+        EmbeddingEstimate,
+        IndexReport,
+        Progress,
+        SourceReport,
+    )
 
 
 @contextlib.contextmanager
@@ -122,6 +130,7 @@ def _source_json(source: SourceReport) -> dict[str, Any]:
         "notes": [{"key": item.key, "reason": item.reason, "detail": item.detail} for item in source.notes],
         "error": source.error.as_json()["error"] if source.error is not None else None,
         **({"estimate": _estimate_json(source.estimate)} if source.estimate is not None else {}),
+        **({"embedding": dataclasses.asdict(source.embedding)} if source.embedding is not None else {}),
     }
 
 
@@ -153,6 +162,8 @@ def print_report(report: IndexReport, *, details: bool = True) -> None:
             say(f"note  {one_line(source.source + '/' + item.key)}  {item.reason}: {one_line(item.detail)}", "dim")
         if source.estimate is not None:
             _print_estimate(source.source, source.estimate)
+        if source.embedding is not None:
+            _print_embedding(source.source, source.embedding)
     if report.contexts is not None:
         _print_contexts(report.contexts)
     if not report.dry_run:
@@ -172,6 +183,14 @@ def _print_estimate(source: str, estimate: ContextEstimate) -> None:
         say("no money without `price_input` and `price_output` in `[contexts]`", "dim")
     if estimate.local:
         say(f"{source}: {estimate.local} documents may not be sent; they get structural contexts", "dim")
+
+
+def _print_embedding(source: str, embedding: EmbeddingEstimate) -> None:
+    cost = f", {embedding.cost_micros / 1e6:.4f} by `embed_price`" if embedding.cost_micros else ""
+    texts = f"{embedding.texts} texts of {embedding.documents} documents would be embedded by {embedding.provider}"
+    say(f"{source}: {texts}, about {embedding.tokens:,} tokens{cost}")
+    if embedding.local:
+        say(f"{source}: {embedding.local} documents may not be sent; they are found by their words alone", "dim")
 
 
 def _print_contexts(contexts: ContextReport) -> None:
