@@ -13,6 +13,8 @@ that does not fit it admits nobody (…::test_schema_changes_between_runs).
 INVARIANT: where a document has plain chunks and contextual ones, a search sees one kind, in its statistics too (…::
 test_one_index_of_two). Which kind a label's chunks are stands in the label's row, so that is decided once a label as well.
 INVARIANT: each write is one transaction; readers see all of it or none (tests/faults/test_store.py).
+INVARIANT: mending removes what is in doubt and shows nothing under labels that their digest does not name
+(tests/unit/test_mending.py::test_mend_never_widens).
 
 This file is above 600 lines because schema, lowering, reading and writing share one layout and change together.
 """
@@ -41,6 +43,7 @@ from router.domain import (
     Chunk,
     Embedded,
     Found,
+    Generation,
     IndexedDocument,
     Labels,
     Leg,
@@ -302,7 +305,10 @@ def _labels_json(labels: Labels) -> str:
 
 
 def _labels_from(text: str) -> Labels:
-    return {name: frozenset(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+    held = json.loads(text)
+    if not isinstance(held, dict):
+        raise ValueError("no labels")
+    return {name: frozenset(value) if isinstance(value, list) else value for name, value in held.items()}
 
 
 @functools.lru_cache(maxsize=16)
@@ -517,13 +523,21 @@ def _check_partition(meta: Mapping[str, str], tenant: str) -> None:
 class SqliteDocuments:
     """Implements `router.ports.DocStore`. `document_type` gives the attributes that labels may have (a policy reload may add some)."""
 
-    def __init__(self, folder: Path, document_type: Callable[[], EntityType], *, busy_s: float = BUSY_S) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        document_type: Callable[[], EntityType],
+        *,
+        busy_s: float = BUSY_S,
+        pins: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3]) < OLDEST_SQLITE:
             raise SourceError(
                 "store_failed", "this SQLite has a bug that can corrupt a store", "install apsw with SQLite 3.51.3 or later"
             )
         self._lowered: dict[tuple[int, bool], tuple[Filter, EntityType, tuple[str, dict[str, Any]]]] = {}
         self._folder = folder
+        self._pins = pins
         self._document_type = document_type
         self._busy_s = busy_s
         self._shape: tuple[EntityType, EntityType, str] | None = None
@@ -691,6 +705,8 @@ class SqliteDocuments:
         return None
 
     def generation(self, tenant: str) -> str | None:
+        if tenant in self._pins:
+            return self._pins[tenant]
         with _translated():
             try:
                 name = (self._folder / partition_name(tenant) / "current").read_text(encoding="ascii").strip()
@@ -855,6 +871,7 @@ class SqliteDocuments:
                     con.close()
                 copy.replace(folder / f"{name}.sqlite")  # a copy that was cut off never has a generation's name
         with self._write(tenant, name, None) as con:
+            con.execute("DELETE FROM meta WHERE key = 'whole'")
             sql = "SELECT id FROM document WHERE source NOT IN (SELECT value FROM json_each(?))"
             _remove(con, [str(row[0]) for row in con.execute(sql, (json.dumps(keep),)).fetchall()])
         return name
@@ -866,11 +883,63 @@ class SqliteDocuments:
             return
         if self._path(tenant, generation) is None:
             raise _no_generation(generation)
+        self.seal(tenant, generation)
+        if previous is not None:
+            with contextlib.suppress(SourceError):  # one that is damaged is left behind, and is no generation to go back to
+                self.seal(tenant, previous)
         with _translated():
             self._point(folder, generation)
             for path in folder.glob("g-*"):
                 if path.name.split(".")[0] not in (generation, previous):
                     path.unlink(missing_ok=True)
+
+    def seal(self, tenant: str, generation: str) -> None:
+        if self._path(tenant, generation) is None:
+            raise _no_generation(generation)
+        with self._write(tenant, generation, None) as con:
+            con.execute("INSERT OR REPLACE INTO meta VALUES('whole', '1')")
+
+    def generations(self, tenant: str) -> list[Generation]:
+        current = self.generation(tenant)
+        paths = sorted((self._folder / partition_name(tenant)).glob("g-*.sqlite"))
+        return [self._described(tenant, path, path.stem == current) for path in paths if _GENERATION.fullmatch(path.stem)]
+
+    def _described(self, tenant: str, path: Path, current: bool) -> Generation:
+        try:
+            with _translated():
+                con = _connect(path, self._busy_s, write=False)
+                try:
+                    con.execute("BEGIN")
+                    meta = dict(con.execute("SELECT key, value FROM meta"))
+                    _check_partition(meta, tenant)
+                    documents, chunks = (_count(con.execute(sql).get) for sql in _COUNTS)
+                finally:
+                    con.close()
+        except SourceError as error:
+            if error.code not in _NOT_WHOLE:
+                raise
+            return Generation(path.stem, current, False, None, 0, 0)
+        return Generation(path.stem, current, "whole" in meta or current, meta.get("model_id"), documents, chunks)
+
+    def discard(self, tenant: str, generation: str) -> None:
+        if generation == self.generation(tenant):
+            raise SourceError("generation_current", "the current generation cannot be removed", "switch to another one first")
+        if self._path(tenant, generation) is None:
+            raise _no_generation(generation)
+        with _translated():
+            names = sorted((self._folder / partition_name(tenant)).glob(f"{generation}.sqlite*"), reverse=True)
+            for path in names:  # its journal first: nothing would find that again
+                path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def pinned(self, tenant: str, generation: str) -> Iterator[SqliteDocuments]:
+        if self._path(tenant, generation) is None:
+            raise _no_generation(generation)
+        view = type(self)(self._folder, self._document_type, busy_s=self._busy_s, pins={**self._pins, tenant: generation})
+        try:
+            yield view
+        finally:
+            view.close()
 
     def verify(self, tenant: str) -> list[str]:
         with _translated():
@@ -879,9 +948,21 @@ class SqliteDocuments:
                 return []
             con = _connect(path, self._busy_s, write=True)
             try:
-                return _faults(con, tenant, _fields_json(self._document_type()))
+                return _faults(con, tenant, self._document_type())
             finally:
                 con.close()
+
+    def doubtful(self, tenant: str) -> list[str]:
+        if self._path(tenant, None) is None:
+            return []
+        with self._write(tenant, None, None) as con:
+            return _doubtful(con)
+
+    def mend(self, tenant: str) -> list[str]:
+        if self._path(tenant, None) is None:
+            return []
+        with self._write(tenant, None, None) as con:
+            return _mend(con, self._document_type())
 
     @contextlib.contextmanager
     def _write(self, tenant: str, generation: str | None, model: ModelCard | None) -> Iterator[apsw.Connection]:
@@ -928,7 +1009,8 @@ class SqliteDocuments:
                 "model_mismatch", "the index was built with another embedding model", "run `pointsman index --full`"
             )
         if model is not None:
-            con.execute("INSERT OR IGNORE INTO meta VALUES('model_id', ?)", (model.id,))
+            facts = {"model_id": model.id, "dimensions": str(model.dimensions)}
+            con.executemany("INSERT OR IGNORE INTO meta VALUES(?, ?)", facts.items())
         con.execute(_SUPERSEDES_INDEX)
         entity = self._document_type()
         if meta.get("fields") != _fields_json(entity):
@@ -1025,7 +1107,10 @@ def _refill(con: apsw.Connection, entity: EntityType) -> None:
         if column not in present:
             con.execute(f'ALTER TABLE label ADD COLUMN "{column}" {kind}')
     for lid, text in con.execute("SELECT lid, json FROM label").fetchall():
-        row = _columns(_labels_from(str(text)), entity)
+        try:
+            row = _columns(_labels_from(str(text)), entity)
+        except (ValueError, TypeError):
+            row = {"fits": False}  # nobody sees what cannot be read; `verify` names it
         names = ", ".join(f'"{column}" = ?' for column in row)
         con.execute(f"UPDATE label SET {names} WHERE lid = ?", (*row.values(), lid))
     con.execute("INSERT OR REPLACE INTO meta VALUES('fields', ?)", (_fields_json(entity),))
@@ -1113,30 +1198,157 @@ def _insert_chunk(con: apsw.Connection, did: int, lid: int, chunk: Chunk, embedd
     con.execute("INSERT INTO ft(rid, body) VALUES(?, ?)", (rid, body))
 
 
-def _faults(con: apsw.Connection, tenant: str, fields: str) -> list[str]:
-    _check_partition(dict(con.execute("SELECT key, value FROM meta")), tenant)
+# --- verifying and mending --------------------------------------------------------------------------------------------
+
+_COUNTS = ("SELECT count(DISTINCT id) FROM document", "SELECT count(*) FROM chunk")
+_NOT_WHOLE = frozenset({"store_corrupt", "store_unreadable", "store_failed"})
+_PARTS = ("ft", "cn", "emb", "tok")
+_INCOMPLETE = "SELECT h.did FROM chunk h WHERE " + " OR ".join(
+    f"NOT EXISTS (SELECT 1 FROM {part} WHERE rid = h.rid)" for part in ("cn", "emb", "tok", "ft")
+)
+_IN_DOUBT: Mapping[str, str] = {
+    "a chunk without its label, vector, tokens or indexed text": _INCOMPLETE,
+    "a chunk under another label than its document": (
+        "SELECT h.did FROM cn JOIN chunk h USING(rid) JOIN document d USING(did) WHERE cn.lid <> d.lid"
+    ),
+    "a vector of another length than the model's": (
+        "SELECT h.did FROM emb e JOIN chunk h USING(rid) WHERE length(e.v) <> "
+        "4 * (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'dimensions')"
+    ),
+    "a document under the label of another source, or of none": (
+        f'SELECT d.did FROM document d LEFT JOIN label l USING(lid) WHERE l."s_{SOURCE_FIELD}" IS NOT d.source'
+    ),
+}
+"""What of a document contradicts the rest of it, as a statement that gives the documents."""
+_WRONG_COUNTS = "(l.n, l.s) IS NOT (SELECT count(*), coalesce(sum(len), 0) FROM cn WHERE cn.lid = l.lid)"
+_LEFT_OVER = {
+    **dict.fromkeys(_PARTS, "rid NOT IN (SELECT rid FROM chunk WHERE did IN (SELECT did FROM document))"),
+    "chunk": "did NOT IN (SELECT did FROM document)",
+}
+"""Rows that belong to no document, by table."""
+
+
+def _faults(con: apsw.Connection, tenant: str, entity: EntityType) -> list[str]:
+    meta, fields = dict(con.execute("SELECT key, value FROM meta")), _fields_json(entity)
+    _check_partition(meta, tenant)
     faults = [f"sqlite: {row[0]}" for row in con.execute("PRAGMA integrity_check") if row[0] != "ok"]
-    try:
-        con.execute("INSERT INTO fts(fts, rank) VALUES('integrity-check', 1)")
-    except apsw.CorruptError:
-        faults.append("the full-text index does not agree with the text: run `pointsman index --full`")
-    checks = {
-        "a chunk without its label, vector, tokens or indexed text": "SELECT count(*) FROM chunk h WHERE NOT EXISTS (SELECT 1 FROM cn WHERE rid = h.rid) "
-        "OR NOT EXISTS (SELECT 1 FROM emb WHERE rid = h.rid) OR NOT EXISTS (SELECT 1 FROM tok WHERE rid = h.rid) "
-        "OR NOT EXISTS (SELECT 1 FROM ft WHERE rid = h.rid)",
-        "a chunk under another label than its document": "SELECT count(*) FROM cn JOIN chunk h USING(rid) JOIN document d USING(did) WHERE cn.lid <> d.lid",
-        "a label whose counts are wrong": "SELECT count(*) FROM label l WHERE (l.n, l.s) IS NOT "
-        "(SELECT count(*), coalesce(sum(len), 0) FROM cn WHERE cn.lid = l.lid)",
-    }
-    for words, sql in checks.items():
-        count = con.execute(sql).get
-        if count:
+    if not _words_agree(con):
+        faults.append("the full-text index does not agree with the text: run `pointsman index verify --repair`")
+    for words, sql in _IN_DOUBT.items():
+        if count := con.execute(f"SELECT count(*) FROM ({sql})").get:
             faults.append(f"{words} ({count})")
+    if count := con.execute(f"SELECT count(*) FROM label l WHERE {_WRONG_COUNTS}").get:
+        faults.append(f"a label whose counts are wrong ({count})")
+    if count := sum(
+        _count(con.execute(f"SELECT count(*) FROM {table} WHERE {where}").get) for table, where in _LEFT_OVER.items()
+    ):
+        faults.append(f"rows of no document ({count})")
+    forged = _forged(con)
+    if forged:
+        faults.append(f"a label that is not what its digest says ({len(forged)})")
+    if count := len(_misfiled(con, entity if meta.get("fields") == fields else None) - forged):
+        faults.append(f"a label that is filed otherwise than it reads ({count})")
     misfits = con.execute(
-        "SELECT count(*) FROM document d JOIN label c USING(lid) WHERE NOT pointsman_fits(c.json, ?)", (fields,)
+        "SELECT count(*) FROM document d JOIN label c USING(lid) WHERE c.lid NOT IN (SELECT value FROM json_each(?)) "
+        "AND NOT pointsman_fits(c.json, ?)",
+        (json.dumps(sorted(forged)), fields),
     ).get
     if misfits:
         faults.append(
             f"documents whose labels do not fit schema.cedarschema, so that nobody sees them ({misfits}): run `pointsman index`"
         )
     return faults
+
+
+def _words_agree(con: apsw.Connection) -> bool:
+    try:
+        con.execute("INSERT INTO fts(fts, rank) VALUES('integrity-check', 1)")
+    except apsw.CorruptError:
+        return False
+    return True
+
+
+def _forged(con: apsw.Connection) -> set[int]:
+    """Labels that are not what their digest says, or that cannot be read."""
+    found: set[int] = set()
+    idx = "0" if con.execute("SELECT value FROM meta WHERE key = 'schema'").get == "1" else "idx"
+    rows: list[Any] = con.execute(f'SELECT lid, digest, json, {idx}, "s_{SOURCE_FIELD}" FROM label').fetchall()
+    for lid, digest, text, index, source in rows:
+        try:
+            right = digest == label_digest(source, _labels_from(text)) + (f".{index}" if index else "")
+        except (ValueError, TypeError):
+            right = False
+        if not right:
+            found.add(lid)
+    return found
+
+
+def _misfiled(con: apsw.Connection, entity: EntityType | None) -> set[int]:
+    """Labels whose columns (under `entity`, where these are of now) or members are not those of their JSON."""
+    members: dict[int, set[tuple[str, str]]] = {}
+    for lid, field, value in con.execute("SELECT lid, field, value FROM label_set").fetchall():
+        members.setdefault(int(str(lid)), set()).add((str(field), str(value)))
+    found: set[int] = set()
+    for lid, text in con.execute("SELECT lid, json FROM label").fetchall():
+        number = int(str(lid))
+        try:
+            labels = _labels_from(str(text))
+            wanted = {(name, item) for name, value in labels.items() if isinstance(value, frozenset) for item in value}
+            if members.get(number, set()) != wanted or (entity is not None and not _filed(con, number, _columns(labels, entity))):
+                found.add(number)
+        except (ValueError, TypeError):
+            found.add(number)
+    return found | (members.keys() - {int(str(lid)) for (lid,) in con.execute("SELECT lid FROM label")})
+
+
+def _filed(con: apsw.Connection, lid: int, row: Mapping[str, Any]) -> bool:
+    same = " AND ".join(f'"{column}" IS ?' for column in row)
+    return bool(con.execute(f"SELECT {same} FROM label WHERE lid = ?", (*row.values(), lid)).get)
+
+
+def _doubtful(con: apsw.Connection) -> list[str]:
+    several = " UNION ".join([*_IN_DOUBT.values(), "SELECT did FROM document WHERE lid IN (SELECT value FROM json_each(?))"])
+    sql = f"SELECT DISTINCT id FROM document WHERE did IN ({several}) ORDER BY id"
+    return [str(row[0]) for row in con.execute(sql, (json.dumps(sorted(_forged(con))),))]
+
+
+def _mend(con: apsw.Connection, entity: EntityType) -> list[str]:
+    """Inside one transaction. The words come first: removing a row takes its text out of their index."""
+    done: list[str] = []
+    if not _words_agree(con):
+        con.execute("INSERT INTO fts(fts) VALUES('rebuild')")
+        done.append("the full-text index was made anew")
+    forged, ids = _forged(con), _doubtful(con)
+    left = 0
+    if ids:
+        _remove(con, ids)
+        done.append(f"documents that contradicted themselves were removed ({len(ids)})")
+    for table, where in _LEFT_OVER.items():
+        con.execute(f"DELETE FROM {table} WHERE {where}")
+        left += con.changes()
+    if left:
+        done.append(f"rows of no document were removed ({left})")
+    con.execute("DELETE FROM label WHERE lid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(forged)),))
+    if misfiled := _misfiled(con, entity):
+        for lid in misfiled:
+            _refile(con, lid)
+        _refill(con, entity)
+        done.append(f"labels were filed anew ({len(misfiled)})")
+    con.execute(
+        "UPDATE label AS l SET (n, s) = (SELECT count(*), coalesce(sum(len), 0) FROM cn WHERE cn.lid = l.lid) "
+        f"WHERE {_WRONG_COUNTS}"
+    )
+    if con.changes():
+        done.append(f"counts of labels were made anew ({con.changes()})")
+    return done
+
+
+def _refile(con: apsw.Connection, lid: int) -> None:
+    con.execute("DELETE FROM label_set WHERE lid = ?", (lid,))
+    text = con.execute("SELECT json FROM label WHERE lid = ?", (lid,)).get
+    if text is not None:
+        sets = {name: value for name, value in _labels_from(str(text)).items() if isinstance(value, frozenset)}
+        con.executemany(
+            "INSERT INTO label_set(field, value, lid) VALUES(?, ?, ?)",
+            [(name, item, lid) for name, value in sets.items() for item in value],
+        )

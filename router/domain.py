@@ -424,6 +424,19 @@ class SourceState:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation of a tenant's documents as a store holds it. `whole` says that a build of it came to its end; `model_id` is None
+    where nothing was embedded yet. One that cannot be read is not whole and counts nothing."""
+
+    name: str
+    current: bool
+    whole: bool
+    model_id: str | None
+    documents: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class IndexRun:
     """One run of the ingestion line, as `index status` shows it."""
 

@@ -18,6 +18,7 @@ from router.domain import (
     Embedded,
     Entry,
     Found,
+    Generation,
     Gone,
     IndexedDocument,
     IndexRun,
@@ -128,11 +129,37 @@ class DocStore(Protocol):
         ...
 
     def switch(self, tenant: str, generation: str) -> None:
-        """Make `generation` current, atomically; the previous one is kept until the next switch."""
+        """Make `generation` current, atomically; the previous one is kept until the next switch. Both are whole from then on."""
+        ...
+
+    def seal(self, tenant: str, generation: str) -> None:
+        """Note that a build beside the current generation is whole, without showing it."""
+        ...
+
+    def generations(self, tenant: str) -> list[Generation]:
+        """Every generation on disk, by name, the one being built and what killed builds left among them."""
+        ...
+
+    def discard(self, tenant: str, generation: str) -> None:
+        """Remove a generation. Refuses the current one."""
+        ...
+
+    def pinned(self, tenant: str, generation: str) -> AbstractContextManager[DocStore]:
+        """The same store for whom `generation` is the current one of this tenant, so that it can be searched, verified and brought up to
+        date before anybody is shown it. Raises `SourceError("generation_missing")`."""
         ...
 
     def verify(self, tenant: str) -> list[str]:
         """Faults of the store itself in words; empty when whole."""
+        ...
+
+    def doubtful(self, tenant: str) -> list[str]:
+        """Ids of documents of which anything is missing or contradicts the rest."""
+        ...
+
+    def mend(self, tenant: str) -> list[str]:
+        """Bring the current generation in step with itself, in words what was done. What is derived is made anew; `doubtful` documents
+        are removed, for the next run to make again. Shows nothing under labels that its digest does not name."""
         ...
 
     def label_digest(self, source: str, labels: Labels) -> str:

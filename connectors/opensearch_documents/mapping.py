@@ -129,6 +129,8 @@ class Partition:
     dimensions: int | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     fields: frozenset[str] = frozenset()
+    whole: bool = False
+    """A build of it came to its end."""
     at: tuple[int, int] | None = None
     """(sequence number, term) of the entry, which the next write of it must still find."""
 
@@ -153,6 +155,7 @@ class Partition:
             "dimensions": self.dimensions,
             "shapes": dict(self.shapes),
             "fields": sorted(self.fields),
+            "whole": self.whole,
         }
         return json.dumps({"kind": "meta", "meta": meta})
 
@@ -174,6 +177,7 @@ def read_partition(index: str, meta: Mapping[str, Any], tenant: str, at: tuple[i
         meta["dimensions"],
         MappingProxyType(shapes),
         frozenset(meta["fields"]),
+        bool(meta.get("whole")),
         at,
     )
 

@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from connectors.opensearch_documents import mapping
@@ -42,8 +43,17 @@ Build = Callable[[Partition], list[str]]
 class Partitions:
     """All indices under one prefix. `dirty` are those that this process wrote to and has not refreshed since."""
 
-    def __init__(self, wire: Wire, *, prefix: str, wait_s: float, settings: Mapping[str, Any]) -> None:
-        self._wire, self._prefix, self._wait_s, self._settings = wire, prefix, wait_s, settings
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        prefix: str,
+        wait_s: float,
+        settings: Mapping[str, Any],
+        pins: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`pins` are generations by tenant that are taken for the current ones, whatever the alias says."""
+        self._wire, self._prefix, self._wait_s, self._settings, self._pins = wire, prefix, wait_s, settings, pins
         self._known: dict[str, Partition] = {}
         self._checked: set[str] = set()
         self._dirty: set[str] = set()
@@ -53,6 +63,12 @@ class Partitions:
         with contextlib.suppress(SourceError):
             for index in sorted(self._dirty):
                 self.refresh(index, self.soon())
+
+    def pinned(self, tenant: str, generation: str) -> Partitions:
+        """A view of its own: what it writes it refreshes itself."""
+        self.refresh(f"{self.alias(tenant)}-{generation}", self.soon())
+        pins = {**self._pins, tenant: generation}
+        return Partitions(self._wire, prefix=self._prefix, wait_s=self._wait_s, settings=self._settings, pins=pins)
 
     def soon(self) -> Deadline:
         """Of one request outside a question."""
@@ -66,12 +82,12 @@ class Partitions:
     def ask(self, tenant: str, build: Build, deadline: Deadline) -> tuple[Partition, list[dict[str, Any]]] | None:
         """The tenant's current index, and the searches that `build` makes for it, in one request. Asked again where the index or
         the shapes of its labels are not those that were known; None where the tenant has nothing."""
-        alias = self.alias(tenant)
+        place = self._pinned(tenant) or self.alias(tenant)
         for _ in range(TRIES):
             known = self._known.get(tenant)
             if known is not None and known.index in self._dirty:
                 self.refresh(known.index, deadline)
-            answers = self._wire.search_many(alias, [META_PART, *(build(known) if known else [])], deadline=deadline)
+            answers = self._wire.search_many(place, [META_PART, *(build(known) if known else [])], deadline=deadline)
             if answers is None:
                 self._known.pop(tenant, None)
                 return None
@@ -137,8 +153,13 @@ class Partitions:
 
     def current(self, tenant: str, deadline: Deadline) -> str | None:
         """The index behind the tenant's alias."""
+        if (pinned := self._pinned(tenant)) is not None:
+            return pinned
         found = self._wire.send("GET", f"/_alias/{self.alias(tenant)}", deadline=deadline, absent_ok=True)
         return next(iter(found), None) if found else None
+
+    def _pinned(self, tenant: str) -> str | None:
+        return f"{self.alias(tenant)}-{self._pins[tenant]}" if tenant in self._pins else None
 
     def alias(self, tenant: str) -> str:
         return f"{self._prefix}-{partition_name(tenant)}"
@@ -245,6 +266,36 @@ class Partitions:
         )
         self._dirty.add(state.index)
         return replace(state, at=(written["_seq_no"], written["_primary_term"]))
+
+    def entries_of(self, index: str, document_id: str) -> list[str]:
+        """Entries of all chunks that say they are of the document, whatever its own entry says."""
+        found: list[str] = []
+        after: list[Any] = []
+        body: dict[str, Any] = {
+            "size": PAGE,
+            "query": {"bool": {"filter": [{"term": {"kind": "chunk"}}, {"term": {"document": document_id}}]}},
+            "sort": [{"id": "asc"}],
+            "_source": False,
+        }
+        while True:
+            answer = self._wire.send(
+                "POST",
+                f"/{index}/_search",
+                params={"allow_partial_search_results": "false"},
+                body=body | ({"search_after": after} if after else {}),
+                deadline=self.soon(),
+            )
+            check_answer(answer)
+            hits = answer["hits"]["hits"]
+            found += [hit["_id"] for hit in hits]
+            if len(hits) < PAGE:
+                return found
+            after = hits[-1]["sort"]
+
+    def count(self, index: str, kind: str) -> int:
+        body = {"query": {"bool": {"filter": [{"term": {"kind": kind}}]}}}
+        counted = self._wire.send("POST", f"/{index}/_count", body=body, deadline=self.soon())
+        return int(counted["count"])
 
     def document_rows(self, index: str, document_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}

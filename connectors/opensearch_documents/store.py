@@ -16,6 +16,8 @@ INVARIANT: changes go by id and never by query, which would miss what is not yet
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +30,7 @@ from connectors.opensearch_documents.mapping import Filed, Partition, Words, ent
 from connectors.opensearch_documents.partitions import META_PART, PAGE, TRIES, Partitions, no_generation, other_model, pages_of
 from connectors.opensearch_documents.search import Statistics
 from connectors.opensearch_documents.wire import Deadline, Place, Wire, check_answer, failure
-from router.domain import SOURCE_FIELD, Found, IndexedDocument, Labels, Leg, ModelCard, Search, Stored, label_digest
+from router.domain import SOURCE_FIELD, Found, Generation, IndexedDocument, Labels, Leg, ModelCard, Search, Stored, label_digest
 from router.errors import SourceError
 from router.filters import EntityType, Field, Filter, Never, check, check_text
 from router.ports import DocumentInfo
@@ -367,7 +369,7 @@ class OpenSearchDocuments:
             self._partitions.create(new.index)
             if state is not None and keep:
                 self._partitions.copy(state, new.index, keep)
-                new = replace(state, index=new.index, at=None, writes=0)
+                new = replace(state, index=new.index, at=None, writes=0, whole=False)
             self._partitions.note(new)
             self._partitions.refresh(new.index, self._partitions.soon())
         return name
@@ -381,11 +383,64 @@ class OpenSearchDocuments:
                 return
             if self._partitions.held(tenant, generation, deadline) is None:
                 raise no_generation(generation)
+            self._seal(tenant, index)
+            if previous is not None:
+                with contextlib.suppress(SourceError):  # one that is damaged is left behind, and is no generation to go back to
+                    self._seal(tenant, previous)
             self._partitions.refresh(index, deadline)
             self._partitions.point(tenant, index, previous)
             for left in self._partitions.indices(self._partitions.alias(tenant)):
                 if left not in (index, previous):
                     self._wire.send("DELETE", f"/{left}", deadline=self._partitions.soon(), absent_ok=True)
+
+    def seal(self, tenant: str, generation: str) -> None:
+        with self._lock:
+            self._seal(tenant, f"{self._partitions.alias(tenant)}-{generation}")
+
+    def _seal(self, tenant: str, index: str) -> None:
+        state = self._partitions.read_meta(tenant, index, self._partitions.soon())
+        if state is None:
+            raise no_generation(index.removeprefix(f"{self._partitions.alias(tenant)}-"))
+        if not state.whole:
+            self._partitions.note(replace(state, whole=True))
+
+    def generations(self, tenant: str) -> list[Generation]:
+        current = self._partitions.current(tenant, self._partitions.soon())
+        if current is not None:
+            self._partitions.read_meta(tenant, current, self._partitions.soon())  # it may be another tenant's
+        alias = self._partitions.alias(tenant)
+        found: list[Generation] = []
+        for index in self._partitions.indices(alias):
+            state = self._partitions.read_meta(tenant, index, self._partitions.soon())
+            name = index.removeprefix(f"{alias}-")
+            if state is None:
+                found.append(Generation(name, index == current, whole=False, model_id=None, documents=0, chunks=0))
+                continue
+            self._partitions.refresh(index, self._partitions.soon())
+            documents, chunks = (self._partitions.count(index, kind) for kind in ("document", "chunk"))
+            found.append(Generation(name, index == current, state.whole or index == current, state.model_id, documents, chunks))
+        return found
+
+    def discard(self, tenant: str, generation: str) -> None:
+        with self._lock:
+            index = f"{self._partitions.alias(tenant)}-{generation}"
+            if index == self._partitions.current(tenant, self._partitions.soon()):
+                raise SourceError("generation_current", "the current generation cannot be removed", "switch to another one first")
+            if index not in self._partitions.indices(self._partitions.alias(tenant)):
+                raise no_generation(generation)
+            self._wire.send("DELETE", f"/{index}", deadline=self._partitions.soon(), absent_ok=True)
+
+    @contextlib.contextmanager
+    def pinned(self, tenant: str, generation: str) -> Iterator[OpenSearchDocuments]:
+        """Over the same connections; what is known of the current generation is not taken along."""
+        if self._partitions.held(tenant, generation, self._partitions.soon()) is None:
+            raise no_generation(generation)
+        view = copy.copy(self)
+        partitions = view._partitions = self._partitions.pinned(tenant, generation)  # noqa: SLF001 (of the same class)
+        try:
+            yield view
+        finally:
+            partitions.close()
 
     def forget(self, tenant: str, document_ids: Sequence[str]) -> int:
         held: list[str] = []
@@ -410,15 +465,10 @@ class OpenSearchDocuments:
         if state is None:
             return []
         faults = [f"opensearch: {colour}" for colour in self._colour(state.index, deadline)]
-        rows = {
-            row["id"]: row for row in self._partitions.pages(state.index, {"match_all": {}}, ("id", "chunks", "digest", "shape"))
-        }
-        counted, foreign = self._count_chunks(state.index)
-        wrong = [name for name, row in rows.items() if counted.get((name, row["digest"]), 0) != row["chunks"]]
-        wrong += [name for name, _ in counted if name not in rows]
-        if wrong or foreign:
+        rows, doubtful = self._doubtful(state)
+        if doubtful:
             faults.append(
-                f"documents whose chunks are not all there, or under other labels ({len(set(wrong)) + foreign}): run `pointsman index`"
+                f"documents whose chunks are not all there, or under other labels ({len(doubtful)}): run `pointsman index verify --repair`"
             )
         fitting = set(state.fitting(self._document_type()))
         if misfits := sum(row["shape"] not in fitting for row in rows.values()):
@@ -427,22 +477,60 @@ class OpenSearchDocuments:
             )
         return faults
 
+    def doubtful(self, tenant: str) -> list[str]:
+        state = self._partitions.existing(tenant, None)
+        return [] if state is None else self._doubtful(state)[1]
+
+    def mend(self, tenant: str) -> list[str]:
+        with self._lock:
+            state = self._partitions.existing(tenant, None)
+            if state is None:
+                return []
+            rows, doubtful = self._doubtful(state)
+            if not doubtful:
+                return []
+            self._wire.write_many(state.index, self._removing(state, rows, doubtful))
+            self._partitions.refresh(state.index, self._partitions.soon())
+            self._partitions.note(replace(state, writes=state.writes + 1))
+        return [f"documents that contradicted themselves were removed ({len(doubtful)})"]
+
+    def _removing(self, state: Partition, rows: Mapping[str, Any], doubtful: Iterable[str]) -> Iterator[str]:
+        """All that says it is of the document, and all that its own entry names, which comes last."""
+        named = self._members(state.index, [name for name in doubtful if name in rows])
+        for name in doubtful:
+            own = entry_id("document", name)
+            members = dict.fromkeys([*self._partitions.entries_of(state.index, name), *named.get(name, ())])
+            yield from (mapping.remove_entry(member, own) for member in members)
+            if name in rows:
+                yield mapping.remove_entry(own, own)
+
+    def _doubtful(self, state: Partition) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Every document's own entry, and the documents of which anything is missing, left over or under other labels."""
+        fields = ("id", "source", "chunks", "digest", "shape", "labels")
+        rows = {row["id"]: row for row in self._partitions.pages(state.index, {"match_all": {}}, fields)}
+        counted, lost = self._count_chunks(state.index)
+        wrong = {name for name, row in rows.items() if counted.get((name, row["digest"]), 0) != row["chunks"]}
+        wrong |= {name for name, digest in counted if name not in rows or digest != rows[name]["digest"]}
+        wrong |= {name for name, row in rows.items() if row["digest"] != _digest_of(row)}
+        return rows, sorted(wrong | lost)
+
     def _colour(self, index: str, deadline: Deadline) -> list[str]:
         health = self._wire.send("GET", f"/_cluster/health/{index}", params={"level": "indices"}, deadline=deadline)
         return [f"the index is {health['status']}"] if health["status"] == "red" else []
 
-    def _count_chunks(self, index: str) -> tuple[dict[tuple[str, str], int], int]:
-        """Chunks by document and label digest, and how many have a direction but no place among the vectors."""
+    def _count_chunks(self, index: str) -> tuple[dict[tuple[str, str], int], set[str]]:
+        """Chunks by document and label digest, and documents of chunks that have a direction but no place among the vectors."""
         counted: dict[tuple[str, str], int] = {}
+        lost: set[str] = set()
         after: dict[str, Any] = {}
         sources = [{name: {"terms": {"field": name}}} for name in ("document", "digest")]
-        lost = {"bool": {"filter": [{"term": {"directed": True}}], "must_not": [{"exists": {"field": "v"}}]}}
+        unplaced = {"bool": {"filter": [{"term": {"directed": True}}], "must_not": [{"exists": {"field": "v"}}]}}
         while True:
             pages = {"size": PAGE, "sources": sources} | ({"after": after} if after else {})
             body = {
                 "size": 0,
                 "query": {"bool": {"filter": [{"term": {"kind": "chunk"}}]}},
-                "aggs": {"each": {"composite": pages}, "lost": {"filter": lost}},
+                "aggs": {"each": {"composite": pages, "aggs": {"unplaced": {"filter": unplaced}}}},
             }
             answer = self._wire.send(
                 "POST",
@@ -455,9 +543,19 @@ class OpenSearchDocuments:
             each = answer["aggregations"]["each"]
             for bucket in each["buckets"]:
                 counted[bucket["key"]["document"], bucket["key"]["digest"]] = bucket["doc_count"]
+                if bucket["unplaced"]["doc_count"]:
+                    lost.add(bucket["key"]["document"])
             if "after_key" not in each:
-                return counted, int(answer["aggregations"]["lost"]["doc_count"])
+                return counted, lost
             after = each["after_key"]
+
+
+def _digest_of(row: Mapping[str, Any]) -> str:
+    """Of the labels as they stand there; nothing where they cannot be read."""
+    try:
+        return label_digest(row["source"], mapping.read_labels(row["labels"]))
+    except (ValueError, TypeError, AttributeError):
+        return ""
 
 
 def _prove(filter_: str, parts: Mapping[Leg, str]) -> str:

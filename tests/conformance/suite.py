@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from router.domain import SOURCE_FIELD, Candidate, Found, IndexedDocument, ModelCard, Search, Span, label_digest
+from router.domain import SOURCE_FIELD, Candidate, Found, Generation, IndexedDocument, ModelCard, Search, Span, label_digest
 from router.errors import PointsmanError, PolicyError, SourceError
 from router.filters import (
     ALWAYS,
@@ -905,6 +905,85 @@ def test_an_empty_generation_can_be_switched_to(lab: Lab) -> None:
     assert list(lab.store.documents(TENANT)) == []
 
 
+def test_generations_are_listed(lab: Lab) -> None:
+    """Which there are, which one is current, which are whole, whose vectors they hold and how much."""
+    assert lab.store.generations(TENANT) == []
+    put(lab.store, [document("a", labels()), document("b", labels(), "two words", "three words")])
+    first = lab.store.generation(TENANT)
+    assert first is not None
+    assert lab.store.generations(TENANT) == [Generation(first, True, True, MODEL.id, 2, 3)]
+    second = lab.store.begin_generation(TENANT, keep_sources=["s"])
+    assert lab.store.generations(TENANT)[1] == Generation(second, False, False, MODEL.id, 2, 3)
+    third = lab.store.begin_generation(TENANT)
+    lab.store.seal(TENANT, third)
+    assert lab.reopened().generations(TENANT)[2] == Generation(third, False, True, None, 0, 0)
+    lab.torn_build(TENANT)
+    assert not any(one.whole for one in lab.store.generations(TENANT)[3:])
+    lab.store.switch(TENANT, second)
+    assert [(one.name, one.current, one.whole) for one in lab.store.generations(TENANT)] == [
+        (first, False, True),
+        (second, True, True),
+    ]
+    for name in ("g-000077", "nonsense"):
+        with pytest.raises(SourceError, match="generation_missing"):
+            lab.store.seal(TENANT, name)
+
+
+def test_a_generation_can_be_discarded(lab: Lab) -> None:
+    put(lab.store, [document("a", labels())])
+    dead = lab.store.begin_generation(TENANT)
+    put(lab.store, [document("ghost", labels(), "ghost")], generation=dead)
+    lab.store.discard(TENANT, dead)
+    assert b"ghost" not in lab.everything(TENANT)
+    current = lab.store.generation(TENANT)
+    assert current is not None
+    assert [one.name for one in lab.store.generations(TENANT)] == [current]
+    with pytest.raises(SourceError, match="generation_current"):
+        lab.store.discard(TENANT, current)
+    with pytest.raises(SourceError, match="generation_missing"):
+        lab.store.discard(TENANT, dead)
+    assert lab.store.admitted(TENANT, ALWAYS) == ["s/a"]
+
+
+def test_a_pinned_generation_is_governed_and_hidden(lab: Lab) -> None:
+    """Searched, relabelled and emptied under the same filters as the current one, which sees nothing of it; another tenant neither."""
+    put(lab.store, [document("old", labels())])
+    put(lab.store, [document("theirs", labels(tenant=NEIGHBOUR))], tenant=NEIGHBOUR)
+    first = lab.store.generation(TENANT)
+    second = lab.store.begin_generation(TENANT)
+    new = [document("new", labels(rank=1)), document("high", labels(rank=9)), document("gone", labels(rank=1))]
+    put(lab.store, new, generation=second)
+    with lab.store.pinned(TENANT, second) as view:
+        check_everywhere(view, new, ALWAYS)
+        check_everywhere(view, new, Ge("rank", 5))
+        check_reads(view, new, Ge("rank", 5))
+        assert view.generation(TENANT) == second
+        assert view.delete(TENANT, ["s/gone"]) == 1
+        assert view.relabel(TENANT, {"s/new": labels(rank=7)}) == 1
+        put(view, [document("more", labels(rank=2))])
+        assert view.admitted(TENANT, Ge("rank", 2)) == ["s/high", "s/more", "s/new"]
+        assert hits(ask(view, Ge("rank", 2))) == ["s/high", "s/more", "s/new"]
+        assert hits(ask(view, ALWAYS, tenant=NEIGHBOUR)) == ["s/theirs"]
+        assert view.verify(TENANT) == []
+        assert hits(ask(lab.store, ALWAYS)) == ["s/old"]
+    assert lab.store.generation(TENANT) == first
+    assert lab.store.admitted(TENANT, ALWAYS) == ["s/old"]
+    lab.store.switch(TENANT, second)
+    assert hits(ask(lab.store, ALWAYS)) == ["s/high", "s/more", "s/new"]
+    with pytest.raises(SourceError, match="generation_missing"), lab.store.pinned(TENANT, "g-000077"):
+        pass
+
+
+def test_mending_a_whole_store_changes_nothing(lab: Lab) -> None:
+    put(lab.store, [document("a", labels(rank=1)), document("b", labels())])
+    found = bits(ask(lab.store, ALWAYS, vector=corpus.question(1, 0, 0, 0)))
+    assert lab.store.doubtful(TENANT) == []
+    assert lab.store.mend(TENANT) == []
+    assert lab.store.mend("nobody") == []
+    assert bits(ask(lab.store, ALWAYS, vector=corpus.question(1, 0, 0, 0))) == found
+    assert lab.store.verify(TENANT) == []
+
+
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
@@ -945,6 +1024,9 @@ def _every_call(store: DocStore) -> Iterable[Any]:
         lambda: list(store.labelled(TENANT)),
         lambda: store.version(TENANT),
         lambda: store.verify(TENANT),
+        lambda: store.mend(TENANT),
+        lambda: store.doubtful(TENANT),
+        lambda: store.generations(TENANT),
         lambda: put(store, [document("b", labels())]),
         lambda: store.relabel(TENANT, {"s/a": labels(rank=9)}),
         lambda: store.delete(TENANT, ["s/a"]),
