@@ -47,7 +47,7 @@ from router.egress import Egress, IndexEmbedder, RemoteEmbedder, RemoteModel, Re
 from router.errors import PointsmanError, PolicyError, Refused, SourceError, UsageError
 from router.execute import Threads
 from router.identity import identify, indexing_service
-from router.line import Line
+from router.line import Line, OwnReranker
 from router.memo import Memo
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
 from router.routing.decide import POINTS
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from connectors.context_cache import SqlContexts
     from connectors.duckdb_tables import DuckTables, LiveRows, PhysicalCopies
     from connectors.ledger import SqlLedger
-    from connectors.local_models import MiniLM
+    from connectors.local_models import BiEncoder, MiniLM
     from connectors.manifest import SqlManifest
     from connectors.oidc import OidcVerifier
     from connectors.openai_compatible import OpenAICompatible
@@ -218,11 +218,15 @@ class Router:
         parts: dict[str, Callable[[], object]] = {
             "policies": self._check_policies,
             "ledger": lambda: self.ledger.check(),  # noqa: PLW0108 (opening it may fail, too)
-            "model": lambda: self.embedder,
+            "model": self._open_models,
             "documents": self._check_documents,
             "tables": self._check_tables,
         }
         return {name: _checked(run) for name, run in parts.items()}
+
+    def _open_models(self) -> tuple[object, ...]:
+        """Also those of one's own: what was altered is no answer's model."""
+        return self.embedder, self.own_embedder, self.own_reranker
 
     def _check_policies(self) -> None:
         """Also the grace is a warning: red at once, while the last good version still serves."""
@@ -345,6 +349,8 @@ class Router:
                 clock_us=_clock_us,
                 sealed=self._sealed,
                 alarm=self.log,
+                own_embedder=self.own_embedder,
+                own_reranker=self.own_reranker,
             )
 
     @functools.cached_property
@@ -398,11 +404,55 @@ class Router:
     def store(self) -> SqliteDocuments | OpenSearchDocuments:
         return _build_store(self.settings, lambda: self.policies.current().document_type)
 
+    def clear_cluster(self, tenant: str) -> None:
+        """Remove what a throw-away router keeps outside its folder."""
+        if self.settings.stores.opensearch is not None:
+            cast("OpenSearchDocuments", self.store).drop(tenant)
+
     @functools.cached_property
     def embedder(self) -> MiniLM:
         from connectors.local_models import load_embedder
 
         return load_embedder(MODEL_FOLDER, threads=self.settings.models.threads)
+
+    @functools.cached_property
+    def own_embedder(self) -> BiEncoder | None:
+        """The deployment's own model, where the index holds its vectors. Raises `SourceError` where it is not the declared one."""
+        models = self.settings.models
+        if models.embedder != "bi_encoder" or models.bi_encoder is None:
+            return None
+        from connectors.local_models import Choices, load_bi_encoder
+
+        named = models.bi_encoder
+        choices = Choices(
+            pooling=None if named.pooling == "folder" else named.pooling,
+            dimensions=named.dimensions,
+            max_tokens=named.max_tokens,
+            token_dimensions=named.token_dimensions,
+            question_prefix=named.question_prefix,
+            passage_prefix=named.passage_prefix,
+            identifiers=named.identifiers,
+        )
+        folder = self.settings.at(named.path)
+        return load_bi_encoder(folder, sha256=named.sha256, choices=choices, file=named.file, threads=models.threads)
+
+    @functools.cached_property
+    def own_reranker(self) -> OwnReranker | None:
+        """The deployment's own judge of a question and a passage, where it reranks. Raises as above."""
+        models = self.settings.models
+        if self.settings.search.rerank_by != "cross_encoder" or models.cross_encoder is None:
+            return None
+        from connectors.local_models import load_cross_encoder
+
+        named = models.cross_encoder
+        model = load_cross_encoder(
+            self.settings.at(named.path),
+            sha256=named.sha256,
+            max_tokens=named.max_tokens,
+            file=named.file,
+            threads=models.threads,
+        )
+        return OwnReranker(model.id, model, named.passages)
 
     @functools.cached_property
     def heads(self) -> Heads:
@@ -471,7 +521,7 @@ class Router:
     @property
     def index_card(self) -> ModelCard:
         """Of the model whose vectors the index holds."""
-        return index_card(self.embedder.card, self.remote_embedder)
+        return self.own_embedder.card if self.own_embedder is not None else index_card(self.embedder.card, self.remote_embedder)
 
     @functools.cached_property
     def manifest(self) -> SqlManifest:
@@ -536,7 +586,7 @@ class Router:
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Bring the named sources, or all, up to date. `contexts` and `spend_cap` replace what the configuration says, for this run;
-        `estimate` says what written contexts would take, and does nothing."""
+        `estimate` says what written contexts and hosted embeddings would take, and does nothing."""
         declared = frozenset(self.policies.current().sources) if not names else None
         jobs = self.jobs(names, contexts=contexts, spend_cap=spend_cap)
         return self.index_jobs(
@@ -641,11 +691,11 @@ class Router:
         )
 
     def _index_embedder(self) -> Embedder:
-        """The local model; or a hosted one beside it, judged for the indexing Service of each document's tenant, with each call on
-        record before its first byte."""
+        """The model of one's own, else the shipped one; or a hosted one beside it, judged for the indexing Service of each document's
+        tenant, with each call on record before its first byte."""
         remote = self.remote_embedder
         if remote is None:
-            return self.embedder
+            return self.own_embedder or self.embedder
         policies = self.policies.current()
 
         @functools.cache
@@ -984,6 +1034,13 @@ def _build_ledger(settings: Settings, state: Path) -> SqlLedger:
     if url is None or "://" not in url:
         return SqlLedger(settings.at(Path(url)) if url else state / "ledger.sqlite")
     return SqlLedger(url)
+
+
+def digest_model(folder: Path, file: str | None) -> str:
+    """The digest over all files of a model of one's own: what `sha256` of its table has to be."""
+    from connectors.local_models import read_files
+
+    return read_files(folder, file).sha256
 
 
 @contextlib.contextmanager

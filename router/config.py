@@ -172,9 +172,10 @@ class SearchSettings(_Strict):
     )
     dense_weight: float = Field(default=0.5, ge=0, le=1, description="share of the dense leg under `weighted`")
     legs: Literal["both", "dense", "lexical"] = Field(default="both", description="what is searched: vectors, BM25 or both")
-    rerank_by: Literal["local", "none", "cohere"] = Field(
+    rerank_by: Literal["local", "none", "cross_encoder", "cohere"] = Field(
         default="local",
-        description="`none` leaves the fused order; a provider reorders what may be sent to it, the rest is ranked on this machine",
+        description="`none` leaves the fused order; a model of your own (`[models.cross_encoder]`) or a provider reorders it after that; "
+        "what may not be sent to the provider is ranked on this machine",
     )
     strategy: Literal[
         "auto",
@@ -363,13 +364,70 @@ class ContextSettings(_Strict):
     batch_share: float = Field(default=0.5, gt=0, le=1, description="what a batch costs of these prices")
 
 
-class ModelSettings(_Strict):
-    embedder: Literal["local", "cohere", "openai_compatible"] = Field(
-        default="local",
-        description="whose vectors an index holds; with a provider's, what the policies do not let it have is found by its words. "
-        "Run `index --full` after a change",
+_FILE = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*){0,3}$"
+
+
+class _OwnModel(_Strict):
+    """A folder with a model in ONNX, as its makers publish it."""
+
+    path: Path = Field(description="the folder: the model and what its makers put beside it")
+    file: str | None = Field(
+        default=None, pattern=_FILE, description="the model in that folder; default: `model.onnx`, else `onnx/model.onnx`"
     )
-    threads: int = Field(default=1, ge=1, le=64, description="threads of the local embedder")
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9A-Fa-f]{64}$",
+        description="digest of all its files that change a result; without it, or with another one, the model is not opened. "
+        "`pointsman doctor` prints it",
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=32, le=8192, description="how many tokens it reads at once; default: what its folder says, 512 at most"
+    )
+
+
+class BiEncoderSettings(_OwnModel):
+    """An embedder of your own, on this machine. What the folder says of itself is believed unless a setting says otherwise."""
+
+    pooling: Literal["folder", "mean", "cls", "model"] = Field(
+        default="folder",
+        description="how the vectors of tokens become that of a text; `model`: it does so itself; `folder`: as the folder says",
+    )
+    dimensions: int | None = Field(
+        default=None, ge=2, le=4096, description="how many numbers its vectors have, where that is to be checked"
+    )
+    token_dimensions: int = Field(
+        default=128, ge=0, le=1024, description="how many numbers of each token are kept for the rerank; 0 leaves that out of it"
+    )
+    question_prefix: str | None = Field(
+        default=None, max_length=500, description="stands in front of each question; default: what the folder says, else nothing"
+    )
+    passage_prefix: str | None = Field(default=None, max_length=500, description="stands in front of each passage; the same")
+    identifiers: Literal["kept", "apart"] = Field(
+        default="kept", description="`apart` reads `maxRetryCount` as `max Retry Count`, as the shipped model does"
+    )
+
+
+class CrossEncoderSettings(_OwnModel):
+    """A reranker of your own, on this machine: it reads the question and a passage together."""
+
+    passages: int = Field(
+        default=20, ge=2, le=1000, description="how many of the best it judges, one after the other; the rest keep their places"
+    )
+
+
+class ModelSettings(_Strict):
+    embedder: Literal["local", "bi_encoder", "cohere", "openai_compatible"] = Field(
+        default="local",
+        description="whose vectors an index holds: the shipped model's, one's of your own (`[models.bi_encoder]`), or a provider's; "
+        "then what the policies do not let it have is found by its words. Run `index --full` after a change",
+    )
+    threads: int = Field(default=1, ge=1, le=64, description="threads of each model on this machine")
+    bi_encoder: BiEncoderSettings | None = Field(
+        default=None, description='an embedder of your own, on this machine, of `embedder = "bi_encoder"` (adr/0032)'
+    )
+    cross_encoder: CrossEncoderSettings | None = Field(
+        default=None, description='a reranker of your own, on this machine, of `[search] rerank_by = "cross_encoder"` (adr/0032)'
+    )
 
 
 class Settings(_Strict):
@@ -501,6 +559,17 @@ def _with_its_model(settings: Settings) -> Settings:
         ("[search] rerank_by", "cohere", "rerank_model",
          settings.search.rerank_by == "cohere" and not (cohere and cohere.rerank_model)),
     ]  # fmt: skip
+    own = [
+        ("[models] embedder", "bi_encoder", settings.models.bi_encoder is None, embedder),
+        ("[search] rerank_by", "cross_encoder", settings.models.cross_encoder is None, settings.search.rerank_by),
+    ]
+    for setting, model, absent, named in own:
+        if absent and named == model:
+            raise UsageError(
+                "model_missing",
+                f"`{setting}` names `{model}`, and there is no `[models.{model}]`",
+                "give its `path` and `sha256`",
+            )
     for setting, provider, key, missing in needs:
         if missing:
             raise UsageError(

@@ -29,7 +29,7 @@ from router.errors import PointsmanError, Refused, SourceError
 from router.execute import Threads, Watch
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
-from router.ports import DocStore, Embedder, Ledger, SqlEngine, Verifier
+from router.ports import DocStore, Embedder, Ledger, Reranker, SqlEngine, Verifier
 from router.routing.decide import Point
 from router.routing.heads import Heads
 
@@ -37,10 +37,20 @@ NO_ROUTE = Route("documents", {}, 0.0, abstained=True, reasons=())
 
 
 @dataclass(frozen=True, slots=True)
+class OwnReranker:
+    """A reranker on this machine, its name for the record, and how many passages it judges."""
+
+    id: str
+    model: Reranker
+    passages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """Built once by `app.py`. `tables` opens the engine when the first question about rows comes; `tables_version` names the
     snapshot that it serves. `vocabularies` are kept per grant and
     snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named.
+    `own_embedder` is the deployment's own model where its vectors are in the index, `own_reranker` its own judge of pairs.
     `remote_embedder` is whose vectors the index holds where that is not the local `embedder`, `remote_reranker` who reorders.
     `threads` carry single calls and `leg_threads` whole legs, which wait for calls: in one pool, legs of many askers would hold every
     thread that their calls need. `two_indexes` are the sources that have a plain and a contextual index, `prefer_plain` those served
@@ -74,16 +84,22 @@ class Line:
     clock_us: Callable[[], int]
     sealed: Callable[[Record, Link], None]
     alarm: Callable[..., None]
+    own_embedder: Embedder | None = None
+    own_reranker: OwnReranker | None = None
 
     @property
     def card(self) -> ModelCard:
         """Of the model whose vectors the index holds."""
+        if self.own_embedder is not None:
+            return self.own_embedder.card
         return index_card(self.embedder.card, self.remote_embedder())
 
     def models(self) -> dict[str, str]:
         """For the record's versions."""
         reranker = self.remote_reranker()
         named = {} if reranker is None else {"reranker": f"{reranker.hosted.provider}/{reranker.hosted.model}"}
+        if self.own_reranker is not None:
+            named = {"reranker": self.own_reranker.id}
         return {"embedder": self.card.id, **named}
 
 

@@ -23,14 +23,17 @@ from router.domain import CLASSES, Degraded, Embedded, Labels, Purpose, Stored
 from router.egress import Egress, RemoteReranker
 from router.errors import LedgerError, PointsmanError
 from router.line import Asking
+from router.own import seek_by_own
 
 _WORD = re.compile(r"\w+")
 _HIGHEST = len(CLASSES) - 1
 
 
 def seek(asking: Asking, embedded: Embedded, text: str, beside: Iterable[Labels] = ()) -> Embedded:
-    """`embedded` with the vector of `text` in the index of a hosted model, where that is what the index holds; an empty one where it
-    may not or cannot be had, which is said. `beside` are labels of passages whose words may stand in `text`."""
+    """`embedded` with the vector of `text` in the index of a hosted model or one of one's own, where that is what the index holds; an
+    empty one where it may not or cannot be had, which is said. `beside` are labels of passages whose words may stand in `text`."""
+    if asking.line.own_embedder is not None:
+        return seek_by_own(asking, embedded, text, asking.line.own_embedder)
     remote, egress = asking.line.remote_embedder(), asking.found.egress
     if remote is None or egress is None:
         return embedded

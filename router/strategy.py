@@ -19,6 +19,7 @@ from router import execute, rank
 from router.domain import CLASSES, Candidate, Degraded, Embedded, Labels, Purpose, Ranked, Search, Stage, Steps, Stored
 from router.errors import SourceError
 from router.line import Asking
+from router.own import reorder_by_own
 from router.ports import Model
 from router.remote import class_of, reorder, seek
 from router.routing.gates import Probe, looked_up
@@ -202,13 +203,21 @@ def _rerank(run: _Run, part: Part, question: Embedded, head: Sequence[Stored]) -
 
 
 def _reorder(run: _Run, part: Part, head: list[Candidate]) -> list[Candidate]:
-    """By the hosted reranker where there is one and time is left: a border, so that Cedar judges each passage in full before."""
+    """Where time is left, by a judge of one's own on this machine; or by the hosted reranker: a border, so that Cedar judges each
+    passage in full before."""
     asking = run.asking
-    if asking.line.remote_reranker() is None or asking.watch.left_s() < asking.question.deadline_s * asking.line.rerank_share:
+    own = asking.line.own_reranker
+    if own is None and asking.line.remote_reranker() is None:
+        return head
+    if asking.watch.left_s() < asking.question.deadline_s * asking.line.rerank_share:
+        if own is not None:
+            asking.found.degraded.append(Degraded("rerank", "no time left: ranked without the model of your own"))
         return head
     stored = [run.loaded[candidate.chunk_id] for candidate in head]
-    allowed = [item.stored for item in _shown(run, [Ranked(item, ()) for item in stored])]
     by_id = {candidate.chunk_id: candidate for candidate in head}
+    if own is not None:
+        return [by_id[chunk_id] for chunk_id in reorder_by_own(asking, part.text, stored, own)]
+    allowed = [item.stored for item in _shown(run, [Ranked(item, ()) for item in stored])]
     return [by_id[chunk_id] for chunk_id in reorder(asking, part.text, stored, allowed, _labels(run))]
 
 

@@ -84,3 +84,31 @@ def write_foreign_tokenizer(folder: Path) -> None:
     made.save(str(folder / "tokenizer.json"))
     (folder / "vocab.txt").unlink(missing_ok=True)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
+
+
+# --- the small world with models of its own -----------------------------------------------------------------------------
+
+SHIPPED_VOCABULARY = (Path(__file__).parents[1] / "router" / "model" / "vocab.txt").read_text(encoding="utf-8")
+PIECES = SHIPPED_VOCABULARY.count("\n")
+LIMITS = {"config.json": {"model_type": "bert", "max_position_embeddings": 256}}
+
+
+def write_large(folder: Path, kind: str, seed: int = 1, width: int = 64) -> Path:
+    """A model over the words of the shipped one, so that any page has words for it."""
+    build = onnx_file.bi_encoder if kind == "bi_encoder" else onnx_file.cross_encoder
+    return write_folder(folder, build(scattered(PIECES, width, seed)), LIMITS, SHIPPED_VOCABULARY)
+
+
+def name_models(config: Path, *, embedder: bool = True, reranker: bool = True, passages: int = 20, declared: bool = True) -> None:
+    """Writes `models/` beside the configuration and names them in it."""
+    said = ""
+    for kind, wanted, use in (
+        ("bi_encoder", embedder, '[models]\nembedder = "bi_encoder"\n'),
+        ("cross_encoder", reranker, '[search]\nrerank_by = "cross_encoder"\n'),
+    ):
+        if wanted:
+            folder = write_large(config.parent / "models" / kind, kind)
+            digest = f'sha256 = "{digest_of(folder)}"\n' if declared else ""
+            more = f"passages = {passages}\n" if kind == "cross_encoder" else ""
+            said += f'{use}[models.{kind}]\npath = "models/{kind}"\n{digest}{more}'
+    config.write_text(f"{config.read_text()}\n{said}")

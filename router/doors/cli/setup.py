@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from router.app import MODEL_FOLDER, Router, make_development_issuer, make_state, open_ledger
+from router.app import MODEL_FOLDER, Router, digest_model, make_development_issuer, make_state, open_ledger
 from router.config import FILE_NAME, Settings, find_settings, load_settings
 from router.domain import SqlLimits
 from router.doors.cli.output import called_as, print_json, say
@@ -95,6 +95,7 @@ def _checks(config: Path | None) -> Iterator[Check]:
             ("record key", _record_key),
             ("ledger", _ledger),
             ("model", _model),
+            ("own models", _own_models),
             ("providers", _providers),
             ("store", _store),
             ("sources", _sources),
@@ -183,6 +184,22 @@ def _sources(router: Router) -> Line:
 def _model(router: Router) -> Line:
     beside = "" if router.remote_embedder is None else f"; the index holds vectors of {router.index_card.id}"
     return "ok", f"{router.embedder.card.id}, files in `{MODEL_FOLDER.name}` as shipped{beside}", ""
+
+
+def _own_models(router: Router) -> Line:
+    """Models of one's own: the digest of their files, which is what has to be declared, and that they can be opened."""
+    models, told = router.settings.models, []
+    for name, own in (("bi_encoder", models.bi_encoder), ("cross_encoder", models.cross_encoder)):
+        if own is None:
+            continue
+        found = digest_model(router.settings.at(own.path), own.file)
+        if own.sha256 is None or own.sha256.lower() != found:
+            said = "declares no `sha256`" if own.sha256 is None else "declares another `sha256`"
+            return "fault", f"`[models.{name}]` {said}; that of its files is {found}", f'where they are meant: sha256 = "{found}"'
+        told.append(f"{name}: files as declared, {found[:12]}")
+    used = [] if router.own_embedder is None else [f"the index holds vectors of {router.own_embedder.card.id}"]
+    used += [] if router.own_reranker is None else [f"{router.own_reranker.id} judges {router.own_reranker.passages} passages"]
+    return "ok", "; ".join([*told, *used]) or "none configured", ""
 
 
 def _providers(router: Router) -> Line:
