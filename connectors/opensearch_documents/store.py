@@ -459,6 +459,11 @@ class OpenSearchDocuments:
 
     # --- verifying ----------------------------------------------------------------------------------------------------
 
+    def drop(self, tenant: str) -> None:
+        """Remove the partition whole, with all its generations."""
+        for index in self._partitions.indices(self._partitions.alias(tenant)):
+            self._wire.send("DELETE", f"/{index}", deadline=self._partitions.soon(), absent_ok=True)
+
     def verify(self, tenant: str) -> list[str]:
         deadline = self._partitions.soon()
         state = self._partitions.state(tenant, deadline)

@@ -1,5 +1,6 @@
 """`eval retrieval`: a BEIR collection through ordinary ingestion and the unchanged line, in a throw-away folder with its own
-key, the starter's policies, one person and one ordinary permit. Never opens the configured stores, ledger or policies.
+key, the starter's policies, one person and one ordinary permit. Never opens the configured stores, ledger or policies: of a cluster
+it uses indices of its own, which it removes.
 
 A document scores as its best chunk. nDCG after Järvelin and Kekäläinen 2002 with the qrels' scores as gain.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +20,7 @@ from typing import Any, Literal
 
 from router.app import Router, make_development_issuer
 from router.ask import ask
-from router.config import FILE_NAME, ContextSettings, ProviderSettings, Settings, load_settings
+from router.config import FILE_NAME, ContextSettings, OpenSearchSettings, ProviderSettings, Settings, load_settings
 from router.domain import Answer, Content, Entry, Question, RawLabels, Rejected
 from router.errors import SourceError, UsageError
 from router.ingest.workshop import IndexReport, Progress, SourceJob
@@ -29,6 +31,7 @@ CANDIDATES = 100
 RERANK = 50
 DEPTH = 200
 SOURCE = "documents"
+TENANT = "eval"
 PERMIT = """
 @id("evaluated-questions") @reason("a collection's questions may go to the provider that is evaluated") @owner("evaluation")
 permit (principal, action == Pointsman::Action::"disclose", resource)
@@ -55,6 +58,8 @@ class Options:
     queries: int | None = None
     strategy: str = "simple"
     written: ContextSettings = field(default_factory=ContextSettings)
+    cluster: OpenSearchSettings | None = None
+    """Where documents stand instead of files; its files of certificates are named absolutely."""
 
 
 def parse_options(
@@ -67,6 +72,8 @@ def parse_options(
     *,
     providers: ProviderSettings | None = None,
     written: ContextSettings | None = None,
+    store: str = "sqlite",
+    cluster: OpenSearchSettings | None = None,
 ) -> Options:
     parse_strategy(strategy, model=providers is not None and providers.claude is not None)
     for name, value, known in (
@@ -74,6 +81,7 @@ def parse_options(
         ("fusion", fusion, ("zsum", "rrf", "weighted")),
         ("legs", legs, ("both", "dense", "lexical")),
         ("rerank", rerank, ("local", "none", "cohere")),
+        ("store", store, ("sqlite", "opensearch")),
     ):
         if value not in known:
             raise UsageError("option_unknown", f"`{value}` is not a value of --{name}", f"one of {', '.join(known)}")
@@ -87,7 +95,15 @@ def parse_options(
             "provider_missing", "`--contexts claude` needs a configuration that names Claude",
             "name one with --config that has `[providers.claude]`",
         )  # fmt: skip
-    return Options(contexts, fusion, legs, rerank, queries, strategy, written or ContextSettings())  # type: ignore[arg-type]
+    if store == "opensearch" and cluster is None:
+        raise UsageError(
+            "store_missing", "`--store opensearch` needs a configuration that names a cluster",
+            "name one with --config that has `[stores.opensearch]`",
+        )  # fmt: skip
+    own = None
+    if store == "opensearch" and cluster is not None:
+        own = cluster.model_copy(update={"prefix": f"{cluster.prefix}-eval{secrets.token_hex(4)}"})
+    return Options(contexts, fusion, legs, rerank, queries, strategy, written or ContextSettings(), own)  # type: ignore[arg-type]
 
 
 def load_collection(folder: Path) -> Collection:
@@ -179,10 +195,13 @@ def run_retrieval(
         tempfile.TemporaryDirectory(prefix="pointsman-eval-") as place,
         open_throw_away(Path(place) / "eval", options, providers) as router,
     ):
-        made, seconds = _index(router, collection, options, progress)
-        report = made.sources[0].chunks
-        answers, total_us = ask_all(router, queries, options.strategy)
-        model_id = router.index_card.id
+        try:
+            made, seconds = _index(router, collection, options, progress)
+            report = made.sources[0].chunks
+            answers, total_us = ask_all(router, queries, options.strategy)
+            model_id = router.index_card.id
+        finally:
+            router.clear_cluster(TENANT)
     ranked = {number: documents_of(collection, answer) for (number, _), answer in zip(queries, answers, strict=True)}
     return {
         "documents": len(collection.documents),
@@ -195,7 +214,7 @@ def run_retrieval(
         **({} if made.contexts is None else {"written": asdict(made.contexts)}),
         "not_reranked": sum(any(entry.stage == "rerank" for entry in answer.degraded) for answer in answers),
         "settings": {
-            "store": "sqlite",
+            "store": "sqlite" if options.cluster is None else "opensearch",
             "contexts": options.contexts,
             "fusion": options.fusion,
             "legs": options.legs,
@@ -211,7 +230,7 @@ def run_retrieval(
 def open_throw_away(folder: Path, options: Options, providers: ProviderSettings | None = None) -> Router:
     """`providers` are the operator's: with them goes a permit to send them questions about searches, and passages to be reranked, for
     the collection's own folder."""
-    write_starter(folder, tenant="eval", group="readers", sensitivity="internal")
+    write_starter(folder, tenant=TENANT, group="readers", sensitivity="internal")
     settings = load_settings(folder / FILE_NAME)
     make_development_issuer(settings)
     search = settings.search.model_copy(
@@ -227,7 +246,8 @@ def open_throw_away(folder: Path, options: Options, providers: ProviderSettings 
             "versions": "all",
         }
     )
-    changed: Settings = settings.model_copy(update={"search": search})
+    stores = settings.stores.model_copy(update={"opensearch": options.cluster})
+    changed: Settings = settings.model_copy(update={"search": search, "stores": stores})
     if providers is not None:
         (settings.policy_folder / "disclosure.cedar").write_text(PERMIT, encoding="utf-8")
         changed = changed.model_copy(update={"providers": providers, "contexts": options.written})

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from router.app import Router
-from router.config import parse_settings
+from router.config import OpenSearchSettings, parse_settings
 from router.domain import Steps
 from router.errors import UsageError
 from router.evals.access import as_json, run_access
@@ -113,6 +113,17 @@ def test_missing_and_empty_collections(tmp_path):
     with pytest.raises(UsageError) as raised:
         run_retrieval(write(tmp_path / "c", qrels="h\n"), parse_options("none", "zsum", "both", "local", None))
     assert raised.value.code == "collection_empty"
+
+
+def test_a_cluster_is_named_by_the_configuration():
+    with pytest.raises(UsageError) as raised:
+        parse_options("none", "zsum", "both", "local", None, store="opensearch")
+    assert raised.value.code == "store_missing"
+    cluster = OpenSearchSettings(hosts=("http://localhost:9",))
+    options = parse_options("none", "zsum", "both", "local", None, store="opensearch", cluster=cluster)
+    assert options.cluster is not None
+    assert options.cluster.prefix.startswith("pointsman-eval")
+    assert parse_options("none", "zsum", "both", "local", None, cluster=cluster).cluster is None
 
 
 @pytest.mark.parametrize("at", range(4))

@@ -125,7 +125,10 @@ def index_run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="Say what written contexts and hosted embeddings would take, in tokens and money; nothing is sent or done."),
+        typer.Option(
+            "--estimate",
+            help="Say what written contexts and hosted embeddings would take, in tokens and money; nothing is sent or done.",
+        ),
     ] = False,
     contexts: Annotated[
         str | None,
@@ -342,6 +345,7 @@ def eval_retrieval(
         str | None, typer.Option(help="A strategy that changes the question's words: acronyms, hyde, ...")
     ] = None,
     queries: Annotated[int | None, typer.Option(min=1, help="Only the first N queries.")] = None,
+    store: Annotated[str, typer.Option(help="sqlite, or opensearch (the cluster of --config, indices of its own).")] = "sqlite",
     json: Json = False,
     config: Config = None,
 ) -> None:
@@ -357,6 +361,7 @@ def eval_retrieval(
         strategy=strategy,
         transform=transform,
         queries=queries,
+        store=store,
         **_options(ctx, json, config),
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from router.app import Router
-from router.config import ProviderSettings, load_settings
+from router.config import OpenSearchSettings, ProviderSettings, load_settings
 from router.doors.cli.index import progress_bar
 from router.doors.cli.output import console, print_json, print_table, say
 from router.errors import CHECK_FAILED, SourceError, UsageError
@@ -27,13 +27,25 @@ def run_retrieval(
     strategy: str,
     transform: str | None,
     queries: int | None,
+    store: str,
     as_json: bool,
     config: Path | None,
 ) -> None:
     providers = _providers(config)
     chosen = _chosen(strategy, transform)
     written = load_settings(config).contexts if config is not None else None
-    options = retrieval.parse_options(contexts, fusion, legs, rerank, queries, chosen, providers=providers, written=written)
+    options = retrieval.parse_options(
+        contexts,
+        fusion,
+        legs,
+        rerank,
+        queries,
+        chosen,
+        providers=providers,
+        written=written,
+        store=store,
+        cluster=_cluster(config),
+    )
     with progress_bar() as progress:
         report = retrieval.run_retrieval(collection, options, progress, providers)
     _print(report, as_json=as_json)
@@ -86,6 +98,16 @@ def _providers(config: Path | None) -> ProviderSettings | None:
         return None
     providers = load_settings(config).providers
     return providers if providers.claude is not None or providers.cohere is not None else None
+
+
+def _cluster(config: Path | None) -> OpenSearchSettings | None:
+    """The cluster that the configuration names, its files of certificates by whole paths."""
+    settings = load_settings(config) if config is not None else None
+    if settings is None or settings.stores.opensearch is None:
+        return None
+    named = settings.stores.opensearch
+    files = {name: settings.at(path) for name in ("ca", "client_cert", "client_key") if (path := getattr(named, name))}
+    return named.model_copy(update=files)
 
 
 def run_routing(
