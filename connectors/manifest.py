@@ -225,10 +225,12 @@ class SqlManifest:
                 connection.execute(sa.delete(_DOCUMENTS).where(matching), keys)
             _upsert(connection, _GONE, [asdict(item) for item in gone], _GONE_KEYS)
 
-    def gone(self, *, limit: int, source: str | None = None) -> list[Gone]:
+    def gone(self, *, limit: int | None = None, source: str | None = None, key: str | None = None) -> list[Gone]:
         query = sa.select(_GONE).order_by(_GONE.c.at_us.desc(), _GONE.c.tenant, _GONE.c.source, _GONE.c.key).limit(limit)
         if source is not None:
             query = query.where(_GONE.c.source == source)
+        if key is not None:
+            query = query.where(_GONE.c.key == key)
         with self._connect() as connection:
             return [Gone(*row) for row in connection.execute(query)]
 

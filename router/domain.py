@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring_ascii
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from router.filters import Filter, Kind, Part, Scalar
 
@@ -407,6 +407,26 @@ class Gone:
     content_hash: str
     at_us: int
     cause: Literal["gone", "not_indexable", "withdrawn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """How long after labels changed, or a document was gone, it was no longer found as before: of how many, median and longest."""
+
+    documents: int
+    p50_us: int
+    max_us: int
+
+    @classmethod
+    def of(cls, measured: Iterable[tuple[int, int]]) -> Self:
+        """From pairs of microseconds and documents."""
+        pairs = sorted(measured)
+        total, passed = sum(count for _, count in pairs), 0
+        for us, count in pairs:
+            passed += count
+            if 2 * passed >= total:
+                return cls(total, us, pairs[-1][0])
+        return cls(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

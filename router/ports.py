@@ -217,7 +217,7 @@ class Manifest(Protocol):
         """`gone` is kept in their place."""
         ...
 
-    def gone(self, *, limit: int, source: str | None = None) -> list[Gone]:
+    def gone(self, *, limit: int | None = None, source: str | None = None, key: str | None = None) -> list[Gone]:
         """What was removed, latest first."""
         ...
 

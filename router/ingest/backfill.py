@@ -21,7 +21,7 @@ from router.ports import Tokens
 
 ROUNDS = 6
 """How often what came back is indexed and what is still missing is asked for again, at most, in one run."""
-_ADDED = ("indexed", "relabelled", "removed", "chunks")
+_ADDED = ("indexed", "relabelled", "removed", "chunks", "revoked")
 
 
 def index_and_wait(
@@ -33,11 +33,14 @@ def index_and_wait(
     dry_run: bool = False,
     estimate: bool = False,
     declared: frozenset[str] | None = None,
+    elsewhere: frozenset[str] = frozenset(),
     progress: Callable[[Progress], None] | None = None,
 ) -> IndexReport:
     """As `index_sources`; where contexts were sent away to be written, the documents that wait for them come again, for at most
     `wait_s` seconds. What is not there by then the next run collects."""
-    report = index_sources(jobs, workshop, full=full, dry_run=dry_run, estimate=estimate, declared=declared, progress=progress)
+    report = index_sources(
+        jobs, workshop, full=full, dry_run=dry_run, estimate=estimate, declared=declared, elsewhere=elsewhere, progress=progress
+    )
     written = [job for job in jobs if job.scribe is not None]
     scribes = list({id(job.scribe): job.scribe for job in written if job.scribe is not None}.values())
     if not scribes or dry_run:
@@ -70,6 +73,7 @@ def _joined(first: IndexReport, then: IndexReport) -> IndexReport:
             sources.append(item)
             continue
         changes: dict[str, Any] = {name: getattr(item, name) + getattr(new, name) for name in _ADDED}
+        changes["looked_at_us"] = item.looked_at_us
         sources.append(replace(new, unchanged=item.unchanged, **changes))
     return replace(first, elapsed_s=first.elapsed_s + then.elapsed_s, sources=tuple(sources))
 

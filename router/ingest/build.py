@@ -1,12 +1,15 @@
 """The ingestion line: list -> labels -> drop and relabel -> read -> parse -> chunk -> embed -> record -> store -> manifest.
 
-A source is listed and labelled whole before anything changes; what may no longer be seen goes first, slow work after.
+A source is listed and labelled whole before anything changes. What may no longer be seen goes first, of every source and tenant; then
+what is shown and reads otherwise now, since it may narrow itself; what is new comes last.
 Every run compares manifest and store with the source, so a run after any interruption finishes what was begun.
 
 INVARIANT: a label change is recorded before the store shows it, so no crash leaves a visible change unrecorded; at worst a
 record repeats (tests/unit/test_ingest_build.py::test_record_comes_before_the_store).
 INVARIANT: a document that is gone, cannot be read or has no valid labels is not in the store after the run
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: no text is read before what other sources and tenants no longer show is gone
+(tests/unit/test_ingest_revocation.py::test_revocation_comes_before_text).
 INVARIANT: a run over all sources leaves no text of a tenant whose last source was withdrawn
 (tests/unit/test_ingest_build.py::test_a_tenant_without_sources_is_cleared).
 INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
@@ -19,11 +22,12 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from router.domain import IndexRun, LabelChange, ManifestRow
+from router.domain import Entry, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState
 from router.errors import SourceError, UsageError
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
 from router.ingest.survey import Drop, Labeller, Survey, survey_source
@@ -44,27 +48,34 @@ def index_sources(
     full: bool = False,
     dry_run: bool = False,
     declared: frozenset[str] | None = None,
+    elsewhere: frozenset[str] = frozenset(),
     progress: Callable[[Progress], None] | None = None,
     estimate: bool = False,
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
-    sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too. `full` builds everything anew beside
-    the current generation and shows it at the end; there a failing source ends the run. `estimate` with `dry_run` also reads what
-    would be read, to say what written contexts and hosted vectors would take."""
+    sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too; `elsewhere` are tenants
+    of declared sources that this run leaves alone. `full` builds everything anew beside the current generation and shows it at the
+    end; there a failing source ends the run. `estimate` with `dry_run` also reads what would be read, to say what written contexts and
+    hosted vectors would take."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
     reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
     pairs = list(zip(jobs, reports, strict=True))
     outcome: RunOutcome = "interrupted"
     with contextlib.nullcontext() if dry_run else workshop.manifest.exclusive():
         try:
-            for tenant in dict.fromkeys(job.source.tenant for job in jobs):
-                its = [(job, report) for job, report in pairs if job.source.tenant == tenant]
-                _Tenant(tenant, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate).index(
-                    its, declared
-                )
+            tenants = []
+            for name in dict.fromkeys(job.source.tenant for job in jobs):
+                its = [(job, report) for job, report in pairs if job.source.tenant == name]
+                tenant = _Tenant(name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate)
+                tenant.take_away(its, declared)
+                tenants.append(tenant)
             if declared is not None:
-                reports += _clear_strangers({job.source.tenant for job in jobs}, workshop, dry_run=dry_run)
+                reports += _clear_strangers({job.source.tenant for job in jobs} | elsewhere, workshop, dry_run=dry_run)
+            for tenant in tenants:
+                tenant.make_shown()
+            for tenant in tenants:
+                tenant.make_new()
             outcome = "failed" if any(report.error for report in reports) else "done"
         except Exception:
             outcome = "failed"
@@ -72,8 +83,25 @@ def index_sources(
         finally:
             if not dry_run:
                 with contextlib.suppress(SourceError):
-                    workshop.manifest.note_run(_run(run_id, began_us, workshop.now_us(), outcome, reports))
+                    ended_us = workshop.now_us()
+                    workshop.manifest.note_run(_run(run_id, began_us, ended_us, outcome, reports))
+                    workshop.manifest.note_states(_states(workshop, reports[: len(jobs)], ended_us, outcome, full=full))
     return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
+
+
+def _states(
+    workshop: Workshop, reports: Sequence[SourceReport], ended_us: int, outcome: RunOutcome, *, full: bool
+) -> list[SourceState]:
+    """How the run went over each source that it went through."""
+    before = {(state.tenant, state.source): state for state in workshop.manifest.states()}
+    states = []
+    for report in reports:
+        state = before.get((report.tenant, report.source), SourceState(report.tenant, report.source))
+        if report.error is not None:
+            states.append(replace(state, failures=state.failures + 1, code=report.error.code, failed_at_us=ended_us))
+        elif report.made and (outcome == "done" or not full):
+            states.append(replace(state, looked_at_us=report.looked_at_us, good_at_us=ended_us, failures=0, code=""))
+    return states
 
 
 def _clear_strangers(tenants: set[str], workshop: Workshop, *, dry_run: bool) -> list[SourceReport]:
@@ -95,14 +123,29 @@ def _clear_strangers(tenants: set[str], workshop: Workshop, *, dry_run: bool) ->
             )
         if held or rows:
             store.forget(tenant, sorted({info.document_id for info in held} | {row.document_id for row in rows}))
+            shown = [row for row in rows if row.generation == store.generation(tenant)]
+            manifest.remove([], gone_rows(shown, workshop.now_us(), "withdrawn"))
             manifest.keep(tenant, [])
     return reports
+
+
+def gone_rows(rows: Iterable[ManifestRow], at_us: int, cause: Literal["gone", "not_indexable", "withdrawn"]) -> list[Gone]:
+    """What is to be remembered of documents that were shown; of a forgotten one that is nothing."""
+    return [
+        Gone(row.tenant, row.source, row.key, row.content_hash, at_us, cause)
+        for row in rows
+        if row.state in {"indexed", "writing"}
+    ]
 
 
 def _run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports: Sequence[SourceReport]) -> IndexRun:
     names = ("listed", "unchanged", "indexed", "relabelled", "removed", "chunks")
     summary = {name: sum(getattr(report, name) for report in reports) for name in names}
-    return IndexRun(run_id, began_us, ended_us, outcome, {**summary, "failures": sum(len(report.failures) for report in reports)})
+    summary["failures"] = sum(len(report.failures) for report in reports)
+    revoked = Revocation.of(pair for report in reports for pair in report.revoked)
+    if revoked.documents:
+        summary |= {"revoked": revoked.documents, "revocation_p50_us": revoked.p50_us, "revocation_max_us": revoked.max_us}
+    return IndexRun(run_id, began_us, ended_us, outcome, summary)
 
 
 _DAMAGED = frozenset({"store_corrupt", "store_unreadable"})
@@ -128,8 +171,12 @@ class _Tenant:
         self.current = workshop.store.generation(tenant)
         self.generation = self.current or ""
         self.shown: dict[str, str] = {}
+        self.looked_us = {state.source: state.looked_at_us for state in workshop.manifest.states() if state.tenant == tenant}
+        self._lines: list[_SourceLine] = []
+        self._lost: list[DocumentInfo] = []
 
-    def index(self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None) -> None:
+    def take_away(self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None) -> None:
+        """Look at every source, and let go of what may no longer be seen."""
         names = {job.source.name for job, _ in pairs}
         before = self.workshop.manifest.rows(self.tenant, self.current) if self.current else []
         self._check_model(row for row in before if not self.full or row.source not in names)
@@ -140,18 +187,33 @@ class _Tenant:
         written = {} if self.full else held
         for job, report in pairs:
             rows = {row.key: row for row in before if row.source == job.source.name and not self.full}
+            line = _SourceLine(self, job, report, rows, written.get(job.source.name, {}))
             try:
-                _SourceLine(self, job, report, rows, written.get(job.source.name, {})).run()
+                line.take_away()
             except _SourceFailed as failed:
                 report.error = failed.error
                 if self.full:
                     raise failed.error from None
-        if self.dry_run:
-            return
+            else:
+                if line.survey.pending or job.scribe is not None or self.dry_run:
+                    self._lines.append(line)
+                report.made = not self._lines or self._lines[-1] is not line
         if self.full:
-            self._switch([info for name in names for info in held.get(name, {}).values()])
-        elif declared is not None:
+            self._lost = [info for name in names for info in held.get(name, {}).values()]
+        elif declared is not None and not self.dry_run:
             self._drop_undeclared(declared | names, before, held)
+
+    def make_shown(self) -> None:
+        """What is shown and has changed: it may narrow itself."""
+        for line in self._lines:
+            line.make_shown()
+
+    def make_new(self) -> None:
+        """The rest; a full build is shown at its end."""
+        for line in self._lines:
+            line.make_new()
+        if self.full and not self.dry_run:
+            self._switch(self._lost)
 
     def _held(self, before: Sequence[ManifestRow], names: set[str]) -> dict[str, dict[str, DocumentInfo]]:
         """What the store really holds, by source and document id.
@@ -190,6 +252,10 @@ class _Tenant:
         lost = [info for info in before if info.document_id not in kept]
         self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in lost])
         self.workshop.store.switch(self.tenant, self.generation)
+        old = {row.document_id: row for row in manifest.rows(self.tenant, self.current or self.generation)}
+        manifest.remove(
+            [], gone_rows([old[info.document_id] for info in lost if info.document_id in old], self.workshop.now_us(), "gone")
+        )
         manifest.keep(self.tenant, {self.generation, self.current or self.generation})
 
     def _drop_undeclared(
@@ -199,7 +265,8 @@ class _Tenant:
         self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in infos])
         if infos:
             self.workshop.store.delete(self.tenant, [info.document_id for info in infos], generation=self.generation)
-        self.workshop.manifest.remove([row for row in before if row.source not in declared])
+        rows = [row for row in before if row.source not in declared]
+        self.workshop.manifest.remove(rows, gone_rows(rows, self.workshop.now_us(), "withdrawn"))
 
     def _check_model(self, rows: Iterable[ManifestRow]) -> None:
         card = self.workshop.embedder.card
@@ -215,7 +282,7 @@ class _Tenant:
 
 
 class _SourceFailed(Exception):  # noqa: N818 (carries what happened out of one source)
-    def __init__(self, error: SourceError) -> None:
+    def __init__(self, error: SourceError | UsageError) -> None:
         super().__init__(str(error))
         self.error = error
 
@@ -235,39 +302,53 @@ class _SourceLine:
         self.job, self.source, self.documents = job, job.source, job.documents
         self.rows, self.held = rows, held
         self.present = set(held)
+        self.looked_us = tenant.looked_us.get(job.source.name, 0)
+        self.labeller = Labeller(self.workshop.entity, self.source, self.documents)
+        self.survey = Survey()
+        self.done, self.began_s = 0, 0.0
 
-    def run(self) -> None:
-        labeller = Labeller(self.workshop.entity, self.source, self.documents)
+    def take_away(self) -> None:
+        """Look at the source; what it no longer holds or shows otherwise goes at once."""
+        self.report.looked_at_us = self.workshop.now_us()
         try:
-            survey = survey_source(
+            self.survey = survey_source(
                 self.job,
-                labeller,
+                self.labeller,
                 generation=self.tenant.generation,
                 rows=self.rows,
                 held=self.held,
                 buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
             )
-        except SourceError as error:
+        except (SourceError, UsageError) as error:
             raise _SourceFailed(error) from None
-        self._report_survey(survey)
+        self._report_survey(self.survey)
         if not self.tenant.dry_run:
-            self.apply_drops(survey.drops)
-            self.apply_relabels(survey)
-            self.workshop.manifest.write(survey.corrected)
-            self._with_scribe(survey, labeller)
-        elif self.tenant.estimate and (self.job.scribe is not None or self.tenant.workshop.hosted is not None):
-            maker = self._maker(survey, labeller)
-            self.report.estimate, self.report.embedding = maker.estimate(self.documents, survey.pending)
+            self.apply_drops(self.survey.drops)
+            self.apply_relabels(self.survey)
+            self.workshop.manifest.write(self.survey.corrected)
 
-    def _with_scribe(self, survey: Survey, labeller: Labeller) -> None:
-        """What was written since is used; what is still to be written is sent when the source has been gone through."""
-        scribe = self.job.scribe
-        if scribe is not None:
-            scribe.collect()
-        self.make_pending(survey, labeller)
-        if scribe is not None:
-            scribe.submit(self.tenant.run_id)
-            scribe.prune(self.source.name, [f"{self.source.name}/{key}" for key in survey.entries])
+    def make_shown(self) -> None:
+        """What is shown and may read otherwise now, with what was written for it since."""
+        if self.tenant.dry_run:
+            return
+        if self.job.scribe is not None:
+            self.job.scribe.collect()
+        self.make_pending([entry for entry in self.survey.pending if self._is_shown(entry)])
+
+    def make_new(self) -> None:
+        """The rest; what is still to be written is sent when the source has been gone through."""
+        scribe, survey = self.job.scribe, self.survey
+        if not self.tenant.dry_run:
+            self.make_pending([entry for entry in survey.pending if not self._is_shown(entry)])
+            self.report.made = True
+            if scribe is not None:
+                scribe.submit(self.tenant.run_id)
+                scribe.prune(self.source.name, [f"{self.source.name}/{key}" for key in survey.entries])
+        elif self.tenant.estimate and (scribe is not None or self.tenant.workshop.hosted is not None):
+            self.report.estimate, self.report.embedding = self._maker().estimate(self.documents, survey.pending)
+
+    def _is_shown(self, entry: Entry) -> bool:
+        return f"{self.source.name}/{entry.key}" in self.held
 
     def _report_survey(self, survey: Survey) -> None:
         report = self.report
@@ -278,7 +359,7 @@ class _SourceLine:
             report.removed = sum(drop.document_id in self.present for drop in survey.drops)
 
     def apply_drops(self, drops: Sequence[Drop]) -> None:
-        """Record, then the store, then the manifest."""
+        """Record, then the store, then the manifest, which remembers what was there."""
         for batch in _batches(drops, BATCH_LABELS):
             there = [drop for drop in batch if drop.document_id in self.present]
             self.tenant.record(
@@ -291,9 +372,24 @@ class _SourceLine:
                 ids = [drop.document_id for drop in there]
                 self.workshop.store.delete(self.tenant.tenant, ids, generation=self.tenant.generation)
                 self.present.difference_update(ids)
-            self.workshop.manifest.remove([drop.before for drop in batch if drop.before is not None and drop.after is None])
-            self.workshop.manifest.write([drop.after for drop in batch if drop.after is not None])
+                self._measure([self._changed_us(drop.document_id) for drop in there])
+            at_us, manifest = self.workshop.now_us(), self.workshop.manifest
+            gone = [drop.before for drop in batch if drop.before is not None and drop.after is None]
+            manifest.remove(gone, gone_rows(gone, at_us, "gone"))
+            kept_out = [drop.before for drop in there if drop.before is not None and drop.cause == "not_indexable" and drop.after]
+            manifest.write([drop.after for drop in batch if drop.after is not None], gone_rows(kept_out, at_us, "not_indexable"))
             self.report.removed += len(there)
+
+    def _changed_us(self, document_id: str) -> int:
+        """When what the source says of it last changed, where it still speaks of it."""
+        entry = self.survey.entries.get(document_id.removeprefix(f"{self.source.name}/"))
+        return self.documents.labels(entry).changed_us if entry is not None else 0
+
+    def _measure(self, changed_us: Iterable[int]) -> None:
+        """What the store shows from now on was otherwise when the source was last looked at, so the change came after that."""
+        now_us = self.workshop.now_us()
+        taken = Counter(max(0, now_us - since) for one in changed_us if (since := max(one, self.looked_us)))
+        self.report.revoked.extend(sorted(taken.items()))
 
     def apply_relabels(self, survey: Survey) -> None:
         """Record, then the store, then the manifest; text and vectors stay."""
@@ -312,33 +408,36 @@ class _SourceLine:
             digests = {item.row.key: item.digest for item in batch}
             self.workshop.manifest.relabel(self.tenant.tenant, self.tenant.generation, self.source.name, digests)
             shown.update((item.row.document_id, item.digest) for item in batch)
+            self._measure([self._changed_us(item.row.document_id) for item in batch])
             self.report.relabelled += len(batch)
 
-    def make_pending(self, survey: Survey, labeller: Labeller) -> None:
-        if not survey.pending:
+    def make_pending(self, pending: Sequence[Entry]) -> None:
+        if not pending:
             return
-        maker = self._maker(survey, labeller)
+        maker = self._maker()
         batch: list[Outcome] = []
-        began = time.monotonic()
-        with contextlib.closing(maker.make(self.documents, survey.pending)) as outcomes:
-            for done, outcome in enumerate(outcomes, 1):
+        self.began_s = self.began_s or time.monotonic()
+        with contextlib.closing(maker.make(self.documents, pending)) as outcomes:
+            for outcome in outcomes:
                 batch.append(outcome)
+                self.done += 1
                 if len(batch) >= BATCH_DOCUMENTS or _chunks(batch) >= BATCH_CHUNKS:
                     self._flush(batch)
                     batch = []
                 if self.tenant.progress is not None:
-                    chunks, elapsed_s = self.report.chunks + _chunks(batch), time.monotonic() - began
-                    self.tenant.progress(Progress(self.source.name, done, len(survey.pending), chunks, elapsed_s))
+                    chunks, elapsed_s = self.report.chunks + _chunks(batch), time.monotonic() - self.began_s
+                    self.tenant.progress(Progress(self.source.name, self.done, len(self.survey.pending), chunks, elapsed_s))
         self._flush(batch)
         self.report.notes.extend(maker.notes)
 
-    def _maker(self, survey: Survey, labeller: Labeller) -> Maker:
+    def _maker(self) -> Maker:
+        survey = self.survey
         written = {row.key: row for row in survey.corrected}
         written.update({item.row.key: replace(item.row, label_digest=item.digest) for item in survey.relabels})
         return Maker(
             self.workshop,
             self.job,
-            labeller,
+            self.labeller,
             generation=self.tenant.generation,
             run_id=self.tenant.run_id,
             entries=survey.entries,
@@ -381,6 +480,8 @@ class _SourceLine:
             model=self.workshop.embedder.card,
             generation=self.tenant.generation,
         )
+        entries = {item.row.document_id: item.entry for item in made}
+        self._measure([entries[change.document_id].changed_us for change in changes if change.old is not None])
         self.present.update(item.row.document_id for item in made)
         self.report.indexed += len(made)
         self.report.chunks += _chunks(made)

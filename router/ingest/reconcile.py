@@ -211,7 +211,7 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
     """Erase a document, and others of its source with the same bytes, from all generations, and keep the content out: the
     bytes that were indexed, and those that `documents` holds under its key now.
 
-    The tombstone comes first: a crash later leaves a document that the next run removes. Raises `UsageError` when
+    The hash is buried first: a crash later leaves a document that the next run removes. Raises `UsageError` when
     neither manifest nor store knows the document.
     """
     store, manifest = workshop.store, workshop.manifest
@@ -220,10 +220,13 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
             row for name in manifest.generations(source.tenant) for row in manifest.rows(source.tenant, name, source=source.name)
         ]
         held = {info.document_id: info for info in store.documents(source.tenant)} if store.generation(source.tenant) else {}
-        if document_id not in held and all(row.document_id != document_id for row in rows):
+        key = document_id.removeprefix(f"{source.name}/")
+        removed = [item for item in manifest.gone(source=source.name, key=key) if item.tenant == source.tenant]
+        if document_id not in held and not removed and all(row.document_id != document_id for row in rows):
             raise _unknown(document_id)
         known = {row.content_hash for row in rows if row.document_id == document_id and row.content_hash}
-        hashes = sorted(known | _hash_now(documents, document_id.removeprefix(f"{source.name}/")))
+        known |= {item.content_hash for item in removed if item.content_hash}
+        hashes = sorted(known | _hash_now(documents, key))
         same = [row for row in rows if row.document_id == document_id or row.content_hash in hashes]
         ids = sorted({document_id, *(row.document_id for row in same)})
         for content_hash in hashes:
@@ -233,6 +236,7 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
             workshop.record(source.tenant, changes)
         generations = store.forget(source.tenant, ids)
         manifest.write([_forgotten_row(row) for row in same])
+        manifest.forget_gone(source.tenant, source.name, [name.removeprefix(f"{source.name}/") for name in ids], hashes)
     return Forgotten(tuple(ids), generations, tuple(hashes))
 
 

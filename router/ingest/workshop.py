@@ -8,7 +8,7 @@ from typing import Literal
 
 from router.domain import LabelChange, Labels, Source
 from router.egress import IndexEmbedder
-from router.errors import SourceError
+from router.errors import PointsmanError
 from router.filters import EntityType
 from router.ingest.blocks import LIMITS, ParseLimits
 from router.ingest.context import VERSION as CONTEXT_VERSION
@@ -101,7 +101,9 @@ class Failure:
 
 @dataclass(slots=True)
 class SourceReport:
-    """Figures of one source; in a dry run they say what would happen. `error` is set when the source as a whole failed."""
+    """Figures of one source; in a dry run they say what would happen. `error` is set when the source as a whole failed. `revoked`
+    holds (microseconds, documents): how long after its labels changed, or it was gone, a document was no longer found as before, at
+    most; it is not told where nobody can know."""
 
     source: str
     tenant: str
@@ -113,9 +115,16 @@ class SourceReport:
     chunks: int = 0
     failures: list[Failure] = field(default_factory=list)
     notes: list[Failure] = field(default_factory=list)
-    error: SourceError | None = None
+    error: PointsmanError | None = None
     estimate: ContextEstimate | None = None
     embedding: EmbeddingEstimate | None = None
+    revoked: list[tuple[int, int]] = field(default_factory=list)
+    looked_at_us: int = 0
+    made: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.indexed or self.relabelled or self.removed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from router.app import Router
 from router.doors.cli.output import console, one_line, print_json, print_table, say
-from router.errors import CHECK_FAILED, SourceError, UsageError
+from router.errors import CHECK_FAILED, UsageError
 
 if TYPE_CHECKING:
     from router.domain import TableSnapshot
@@ -85,8 +85,8 @@ def run_index(
             print_report(report)
         print_tables(copied)
     errors = [*(source.error for source in (report.sources if report is not None else ())), *(item.error for item in copied)]
-    if any(error is not None for error in errors):
-        raise SystemExit(SourceError.exit_code)
+    if codes := [error.exit_code for error in errors if error is not None]:
+        raise SystemExit(max(codes))
 
 
 def _parse_contexts(contexts: str | None) -> Contexts | None:
