@@ -716,8 +716,8 @@ class SqliteDocuments:
                 raise _corrupt()
             return name
 
-    def version(self, tenant: str) -> str:
-        with self._reading(tenant, self._busy_s) as reader:
+    def version(self, tenant: str, *, deadline_s: float | None = None) -> str:
+        with self._reading(tenant, self._busy_s if deadline_s is None else deadline_s) as reader:
             return "empty" if reader is None else f"{reader.name}.{reader.meta['writes']}"
 
     def _check(self, f: Filter) -> None:

@@ -137,7 +137,9 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> bool:
     watch, found, question = asking.watch, asking.found, asking.question
     if not candidates.done.found.candidates:
         return False
-    found.data_versions["documents"] = asking.line.store.version(asking.principal.tenant)
+    found.data_versions["documents"] = candidates.done.found.version or asking.line.store.version(
+        asking.principal.tenant, deadline_s=watch.left_s()
+    )
     ordered = run_strategy(asking, candidates.steps, candidates.done)
     passages = prefer_recent(ordered.passages, asking.line.recency_days, question.now)
     if ordered.answers and asking.line.search.versions == "current":

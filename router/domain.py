@@ -505,13 +505,14 @@ class Found:
     """Hits ordered by chunk id; `admitted` is the number of chunks that the filter admits, `possible` the BM25 that a chunk could
     reach at most: every term of the question without end, weighed over the admitted chunks alone. `failed` names legs that the
     store could not search to their end, with the code why; nothing of them is among the hits. `proof` says of a store elsewhere
-    which of the requests that were sent held the filter, for the record."""
+    which of the requests that were sent held the filter, and `version` what such a store was at then, for the record."""
 
     candidates: tuple[Candidate, ...]
     admitted: int
     possible: float = 0.0
     failed: tuple[tuple[Leg, str], ...] = ()
     proof: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

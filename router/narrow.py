@@ -53,7 +53,8 @@ def _fields(asking: Asking, steps: Steps) -> Fields:
     """Kept per filter and version of the documents."""
     line, tenant = asking.line, asking.principal.tenant
     sources = tuple(grant.source for grant in asking.grants.search)
-    key = ("fields", asking.policies.version, tenant, steps.text or canonical(steps.filter), sources, line.store.version(tenant))
+    version = line.store.version(tenant, deadline_s=asking.watch.left_s())
+    key = ("fields", asking.policies.version, tenant, steps.text or canonical(steps.filter), sources, version)
 
     def build() -> Fields:
         labels = line.store.admitted_labels(tenant, steps.filter, deadline_s=asking.watch.left_s())

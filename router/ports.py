@@ -166,8 +166,8 @@ class DocStore(Protocol):
         """The digest under which this store files the labels; compare it with `DocumentInfo.label_digest`."""
         ...
 
-    def version(self, tenant: str) -> str:
-        """Changes with every committed write (for records and caches, never for answers)."""
+    def version(self, tenant: str, *, deadline_s: float | None = None) -> str:
+        """Changes with every committed write (for records and caches, never for answers). Without a deadline the store's own holds."""
         ...
 
 

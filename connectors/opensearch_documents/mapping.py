@@ -138,6 +138,10 @@ class Partition:
     def generation(self) -> str:
         return self.index[-8:] if re.fullmatch(r".*-g-\d{6}", self.index) else self.index[self.index.rindex("-g-") + 1 :]
 
+    @property
+    def version(self) -> str:
+        return f"{self.generation}.{self.writes}"
+
     def fitting(self, entity: EntityType) -> list[str]:
         """Shapes that Cedar would judge under the schema of now; all others are seen by nobody."""
         return sorted(digest for digest, shape in self.shapes.items() if fits_shape(shape, entity))

@@ -114,14 +114,15 @@ class OpenSearchDocuments:
         if limit and statistics.weights:
             parts["lexical"] = search.lexical_part(chunks, statistics, limit, wait_ms)
         if not parts:
-            return Found((), statistics.admitted, proof=_prove(filter_, {}))
+            return Found((), statistics.admitted, proof=_prove(filter_, {}), version=state.version)
         proof = _prove(filter_, parts)
         answers = self._wire.search_many(state.index, [META_PART, *parts.values()], deadline=deadline)
         if answers is None or self._partitions.read_state(search_.tenant, answers[0]) is None:
             return None
         hits, failed = _read_legs(dict(zip(parts, answers[1:], strict=True)))
         candidates = search.read_candidates(hits.get("lexical", ()), hits.get("dense", ()), statistics, vector)
-        return Found(candidates, statistics.admitted, statistics.possible if candidates else 0.0, failed, proof)
+        possible = statistics.possible if candidates else 0.0
+        return Found(candidates, statistics.admitted, possible, failed, proof, state.version)
 
     def _chunks(self, search_: Search, filter_: str, state: Partition) -> str:
         return search.admitted_chunks(filter_, state.fitting(self._document_type()), search_.plain)
@@ -244,11 +245,10 @@ class OpenSearchDocuments:
                 found.add(tenant)
         return sorted(found)
 
-    def version(self, tenant: str) -> str:
-        deadline = self._partitions.soon()
-        current = self._partitions.current(tenant, deadline)
-        state = None if current is None else self._partitions.read_meta(tenant, current, deadline)
-        return "empty" if state is None else f"{state.generation}.{state.writes}"
+    def version(self, tenant: str, *, deadline_s: float | None = None) -> str:
+        """Of what a search would find now."""
+        state = self._partitions.state(tenant, self._partitions.soon() if deadline_s is None else Deadline(deadline_s))
+        return "empty" if state is None else state.version
 
     def generation(self, tenant: str) -> str | None:
         current = self._partitions.current(tenant, self._partitions.soon())

@@ -154,12 +154,15 @@ class Wire:
 
     def search_many(self, index: str, parts: Sequence[str], *, deadline: Deadline) -> list[dict[str, Any]] | None:
         """Answers of several searches in one request, each as it came; None where the index is not there. While a cluster that
-        lost a node names new primaries, a shard is missing for a moment: asked again as long as half of the deadline is left."""
-        end, pause_s = time.monotonic() + min(RECOVERY_S, deadline.left_s() / 2), _FIRST_PAUSE_S
+        lost a node names new primaries, a shard is missing for a moment: asked again as long as half of the deadline is left. A part
+        that a node is too busy for is asked again like a whole request."""
+        end, pause_s, tries = time.monotonic() + min(RECOVERY_S, deadline.left_s() / 2), _FIRST_PAUSE_S, 0
         while True:
             try:
                 answers = self._search_once(index, parts, deadline)
-                again = answers is not None and any(_code_of(answer) in _RECOVERS for answer in answers)
+                tries += 1
+                codes = {_code_of(answer) for answer in answers or ()}
+                again = codes & _RECOVERS or ("store_busy" in codes and tries < _BUSY_TRIES)
                 if not again or time.monotonic() + pause_s > end:
                     return answers
             except SourceError as error:

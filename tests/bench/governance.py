@@ -88,7 +88,7 @@ class _Ready:
     def load(self, *_: Any, **__: Any) -> list[Stored]:
         return self._stored
 
-    def version(self, _: str) -> str:
+    def version(self, _: str, **__: object) -> str:
         return "g-000001.1"
 
 
