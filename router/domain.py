@@ -361,7 +361,7 @@ class LabelChange:
     document_id: str
     old: str | None
     new: str | None
-    cause: Literal["indexed", "relabelled", "changed", "gone", "not_indexable", "forgotten", "repaired"]
+    cause: Literal["indexed", "relabelled", "changed", "gone", "not_indexable", "forgotten", "repaired", "rolled_back"]
 
 
 RowState = Literal["writing", "indexed", "failed", "forgotten"]
@@ -441,6 +441,18 @@ class SourceState:
     failures: int = 0
     code: str = ""
     failed_at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """That a tenant's askers see another generation from now on, or that a new one was kept from them, for the ledger. `figures` are
+    whole numbers."""
+
+    tenant: str
+    old: str | None
+    new: str
+    cause: Literal["built", "rolled_back", "kept_aside"]
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A source is listed and labelled whole before anything changes. What may no longer be seen goes first, of every source and tenant; then
 what is shown and reads otherwise now, since it may narrow itself; what is new comes last.
-Every run compares manifest and store with the source, so a run after any interruption finishes what was begun.
+Every run compares manifest and store with the source, so a run after any interruption finishes what was begun. Longer than most,
+because the order of these steps is one promise, whether a generation is shown while it changes or not.
 
 INVARIANT: a label change is recorded before the store shows it, so no crash leaves a visible change unrecorded; at worst a
 record repeats (tests/unit/test_ingest_build.py::test_record_comes_before_the_store).
@@ -15,6 +16,8 @@ INVARIANT: a run over all sources leaves no text of a tenant whose last source w
 INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
 (tests/unit/test_ingest_build.py::test_crash_anywhere).
 INVARIANT: a full build is seen whole or not at all (tests/unit/test_ingest_build.py::test_full_is_atomic).
+INVARIANT: what is about to be shown is first held against the labels of that moment, however long its making took
+(tests/unit/test_generations.py::test_labels_that_change_during_a_full_build).
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from router.domain import Entry, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState
+from router.domain import Entry, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState, Switched
 from router.errors import SourceError, UsageError
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
-from router.ingest.survey import Drop, Labeller, Survey, survey_source
+from router.ingest.survey import Drop, Labeller, Survey, has_changed, survey_source
 from router.ingest.workshop import Failure, IndexReport, Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
 
@@ -38,6 +41,8 @@ BATCH_CHUNKS, BATCH_DOCUMENTS = 128, 100
 BATCH_LABELS = 1_000
 RunOutcome = Literal["done", "failed", "interrupted"]
 T = TypeVar("T")
+Judge = Callable[[str, str, str], bool]
+"""Of a tenant's shown generation and a new one beside it, whether the new one may take its place."""
 __all__ = ["IndexReport", "Progress", "SourceJob", "SourceReport", "Workshop", "index_sources"]
 
 
@@ -51,13 +56,14 @@ def index_sources(
     elsewhere: frozenset[str] = frozenset(),
     progress: Callable[[Progress], None] | None = None,
     estimate: bool = False,
+    judge: Judge | None = None,
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
     sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too; `elsewhere` are tenants
     of declared sources that this run leaves alone. `full` builds everything anew beside the current generation and shows it at the
-    end; there a failing source ends the run. `estimate` with `dry_run` also reads what would be read, to say what written contexts and
-    hosted vectors would take."""
+    end; there a failing source ends the run, and `judge` may keep the new one from being shown. `estimate` with `dry_run` also
+    reads what would be read, to say what written contexts and hosted vectors would take."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
     reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
     pairs = list(zip(jobs, reports, strict=True))
@@ -67,7 +73,9 @@ def index_sources(
             tenants = []
             for name in dict.fromkeys(job.source.tenant for job in jobs):
                 its = [(job, report) for job, report in pairs if job.source.tenant == name]
-                tenant = _Tenant(name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate)
+                tenant = _Tenant(
+                    name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate, judge=judge
+                )
                 tenant.take_away(its, declared)
                 tenants.append(tenant)
             if declared is not None:
@@ -84,7 +92,7 @@ def index_sources(
             if not dry_run:
                 with contextlib.suppress(SourceError):
                     ended_us = workshop.now_us()
-                    workshop.manifest.note_run(_run(run_id, began_us, ended_us, outcome, reports))
+                    workshop.manifest.note_run(summarise_run(run_id, began_us, ended_us, outcome, reports))
                     workshop.manifest.note_states(_states(workshop, reports[: len(jobs)], ended_us, outcome, full=full))
     return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
 
@@ -102,6 +110,38 @@ def _states(
         elif report.made and (outcome == "done" or not full):
             states.append(replace(state, looked_at_us=report.looked_at_us, good_at_us=ended_us, failures=0, code=""))
     return states
+
+
+def prepare_generation(
+    tenant: str,
+    pairs: Sequence[tuple[SourceJob, SourceReport]],
+    workshop: Workshop,
+    run_id: str,
+    *,
+    declared: frozenset[str],
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Bring the generation that `workshop.store` takes for current in step with all sources of a tenant, before it is shown; the
+    caller holds the lock. What could not be read anew is not left as it was. Raises where a source fails."""
+    one = _Tenant(tenant, workshop, run_id, full=False, dry_run=False, progress=progress, unseen=True)
+    one.take_away(pairs, declared)
+    failed = next((report.error for _, report in pairs if report.error is not None), None)
+    if failed is not None:
+        raise failed
+    one.make_shown()
+    one.make_new()
+    one.withdraw(pairs, unread=True)
+
+
+def withdraw_access(tenant: str, pairs: Sequence[tuple[SourceJob, SourceReport]], workshop: Workshop, run_id: str) -> None:
+    """Removals and labels alone, which need no model; the caller holds the lock. A failing source is reported."""
+    one = _Tenant(tenant, workshop, run_id, full=False, dry_run=False, progress=None)
+    one.shown = {info.document_id: info.label_digest for info in workshop.store.documents(tenant)}
+    for pair in pairs:
+        try:
+            one.withdraw([pair])
+        except (SourceError, UsageError) as error:
+            pair[1].error = error
 
 
 def _clear_strangers(tenants: set[str], workshop: Workshop, *, dry_run: bool) -> list[SourceReport]:
@@ -138,7 +178,7 @@ def gone_rows(rows: Iterable[ManifestRow], at_us: int, cause: Literal["gone", "n
     ]
 
 
-def _run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports: Sequence[SourceReport]) -> IndexRun:
+def summarise_run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports: Sequence[SourceReport]) -> IndexRun:
     names = ("listed", "unchanged", "indexed", "relabelled", "removed", "chunks")
     summary = {name: sum(getattr(report, name) for report in reports) for name in names}
     summary["failures"] = sum(len(report.failures) for report in reports)
@@ -148,11 +188,13 @@ def _run(run_id: str, began_us: int, ended_us: int, outcome: RunOutcome, reports
     return IndexRun(run_id, began_us, ended_us, outcome, summary)
 
 
-_DAMAGED = frozenset({"store_corrupt", "store_unreadable"})
+DAMAGED = frozenset({"store_corrupt", "store_unreadable"})
+"""Codes of a store of which nothing can be read."""
 
 
 class _Tenant:
-    """One tenant's partition during one run. `shown` is the label digest under which askers see a document now."""
+    """One tenant's partition during one run. `shown` is the label digest under which askers see a document now. Of a generation that is
+    `unseen` nothing is remembered as removed, and no revocation is measured."""
 
     def __init__(
         self,
@@ -164,7 +206,10 @@ class _Tenant:
         dry_run: bool,
         progress: Callable[[Progress], None] | None,
         estimate: bool = False,
+        judge: Judge | None = None,
+        unseen: bool = False,
     ) -> None:
+        self.judge, self.unseen = judge, unseen
         self.estimate = estimate and dry_run
         self.tenant, self.workshop, self.run_id = tenant, workshop, run_id
         self.full, self.dry_run, self.progress = full, dry_run, progress
@@ -174,9 +219,11 @@ class _Tenant:
         self.looked_us = {state.source: state.looked_at_us for state in workshop.manifest.states() if state.tenant == tenant}
         self._lines: list[_SourceLine] = []
         self._lost: list[DocumentInfo] = []
+        self._pairs: Sequence[tuple[SourceJob, SourceReport]] = ()
 
     def take_away(self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None) -> None:
         """Look at every source, and let go of what may no longer be seen."""
+        self._pairs = pairs
         names = {job.source.name for job, _ in pairs}
         before = self.workshop.manifest.rows(self.tenant, self.current) if self.current else []
         self._check_model(row for row in before if not self.full or row.source not in names)
@@ -213,7 +260,7 @@ class _Tenant:
         for line in self._lines:
             line.make_new()
         if self.full and not self.dry_run:
-            self._switch(self._lost)
+            self._show(self._lost)
 
     def _held(self, before: Sequence[ManifestRow], names: set[str]) -> dict[str, dict[str, DocumentInfo]]:
         """What the store really holds, by source and document id.
@@ -225,7 +272,7 @@ class _Tenant:
         try:
             infos = list(self.workshop.store.documents(self.tenant)) if self.current else ()
         except SourceError as error:
-            if not self.full or error.code not in _DAMAGED or {row.source for row in before} - names:
+            if not self.full or error.code not in DAMAGED or {row.source for row in before} - names:
                 raise
             infos = [
                 DocumentInfo(row.source, row.document_id, row.chunks, row.label_digest)
@@ -245,18 +292,39 @@ class _Tenant:
         if self.current is None and not self.full:
             store.switch(self.tenant, self.generation)
 
-    def _switch(self, before: Sequence[DocumentInfo]) -> None:
-        """Record what the new generation no longer shows, then show it."""
-        manifest = self.workshop.manifest
+    def _show(self, before: Sequence[DocumentInfo]) -> None:
+        """Record what the new generation no longer shows, then show it, unless it is judged to be worse than the one that is shown."""
+        store, manifest = self.workshop.store, self.workshop.manifest
+        if self.judge is not None and self.current is not None and not self.judge(self.tenant, self.current, self.generation):
+            store.seal(self.tenant, self.generation)
+            self.workshop.record_switch(Switched(self.tenant, self.current, self.generation, "kept_aside"))
+            manifest.keep(self.tenant, [one.name for one in store.generations(self.tenant)])
+            return
+        self.withdraw(self._pairs)
         kept = {row.document_id for row in manifest.rows(self.tenant, self.generation) if row.state == "indexed"}
-        lost = [info for info in before if info.document_id not in kept]
+        lost = [info for info in before if info.document_id not in kept and info.document_id in self.shown]
         self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in lost])
-        self.workshop.store.switch(self.tenant, self.generation)
+        self.workshop.record_switch(Switched(self.tenant, self.current, self.generation, "built"))
+        store.switch(self.tenant, self.generation)
         old = {row.document_id: row for row in manifest.rows(self.tenant, self.current or self.generation)}
         manifest.remove(
             [], gone_rows([old[info.document_id] for info in lost if info.document_id in old], self.workshop.now_us(), "gone")
         )
         manifest.keep(self.tenant, {self.generation, self.current or self.generation})
+
+    def withdraw(self, pairs: Sequence[tuple[SourceJob, SourceReport]], *, unread: bool = False) -> None:
+        """Removals and labels of this moment, for a generation whose making took time. With `unread` also documents that were to be read
+        anew and were not: their text may be another by now."""
+        held: dict[str, dict[str, DocumentInfo]] = {}
+        for info in self.workshop.store.documents(self.tenant, generation=self.generation):
+            held.setdefault(info.source, {})[info.document_id] = info
+        for job, report in pairs:
+            rows = self.workshop.manifest.rows(self.tenant, self.generation, source=job.source.name)
+            line = _SourceLine(self, job, report, {row.key: row for row in rows}, held.get(job.source.name, {}))
+            line.withdraw(unread=unread)
+
+    def remember(self, rows: Iterable[ManifestRow], cause: Literal["gone", "not_indexable", "withdrawn"]) -> list[Gone]:
+        return [] if self.unseen else gone_rows(rows, self.workshop.now_us(), cause)
 
     def _drop_undeclared(
         self, declared: frozenset[str] | set[str], before: Sequence[ManifestRow], held: Mapping[str, Mapping[str, DocumentInfo]]
@@ -266,7 +334,7 @@ class _Tenant:
         if infos:
             self.workshop.store.delete(self.tenant, [info.document_id for info in infos], generation=self.generation)
         rows = [row for row in before if row.source not in declared]
-        self.workshop.manifest.remove(rows, gone_rows(rows, self.workshop.now_us(), "withdrawn"))
+        self.workshop.manifest.remove(rows, self.remember(rows, "withdrawn"))
 
     def _check_model(self, rows: Iterable[ManifestRow]) -> None:
         card = self.workshop.embedder.card
@@ -307,18 +375,34 @@ class _SourceLine:
         self.survey = Survey()
         self.done, self.began_s = 0, 0.0
 
+    def _look(self) -> Survey:
+        return survey_source(
+            self.job,
+            self.labeller,
+            generation=self.tenant.generation,
+            rows=self.rows,
+            held=self.held,
+            buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
+        )
+
+    def withdraw(self, *, unread: bool) -> None:
+        """Raises `SourceError` where the source cannot be looked at."""
+        survey = self.survey = self._look()
+        doubtful = [entry for entry in survey.pending if unread and self._is_shown(entry)]
+        unsaid = [
+            Drop(f"{self.source.name}/{entry.key}", row, None, "not_indexable")
+            for entry in doubtful
+            if (row := self.rows.get(entry.key)) is None or row.state != "indexed" or has_changed(self.job, entry, row)
+        ]
+        self.apply_drops([*survey.drops, *unsaid])
+        self.apply_relabels(survey)
+        self.workshop.manifest.write(survey.corrected)
+
     def take_away(self) -> None:
         """Look at the source; what it no longer holds or shows otherwise goes at once."""
         self.report.looked_at_us = self.workshop.now_us()
         try:
-            self.survey = survey_source(
-                self.job,
-                self.labeller,
-                generation=self.tenant.generation,
-                rows=self.rows,
-                held=self.held,
-                buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
-            )
+            self.survey = self._look()
         except (SourceError, UsageError) as error:
             raise _SourceFailed(error) from None
         self._report_survey(self.survey)
@@ -372,12 +456,16 @@ class _SourceLine:
                 ids = [drop.document_id for drop in there]
                 self.workshop.store.delete(self.tenant.tenant, ids, generation=self.tenant.generation)
                 self.present.difference_update(ids)
+                for document_id in ids:
+                    self.tenant.shown.pop(document_id, None)
                 self._measure([self._changed_us(drop.document_id) for drop in there])
-            at_us, manifest = self.workshop.now_us(), self.workshop.manifest
+            manifest = self.workshop.manifest
             gone = [drop.before for drop in batch if drop.before is not None and drop.after is None]
-            manifest.remove(gone, gone_rows(gone, at_us, "gone"))
+            manifest.remove(gone, self.tenant.remember(gone, "gone"))
             kept_out = [drop.before for drop in there if drop.before is not None and drop.cause == "not_indexable" and drop.after]
-            manifest.write([drop.after for drop in batch if drop.after is not None], gone_rows(kept_out, at_us, "not_indexable"))
+            manifest.write(
+                [drop.after for drop in batch if drop.after is not None], self.tenant.remember(kept_out, "not_indexable")
+            )
             self.report.removed += len(there)
 
     def _changed_us(self, document_id: str) -> int:
@@ -387,6 +475,8 @@ class _SourceLine:
 
     def _measure(self, changed_us: Iterable[int]) -> None:
         """What the store shows from now on was otherwise when the source was last looked at, so the change came after that."""
+        if self.tenant.unseen:
+            return
         now_us = self.workshop.now_us()
         taken = Counter(max(0, now_us - since) for one in changed_us if (since := max(one, self.looked_us)))
         self.report.revoked.extend(sorted(taken.items()))

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from router.domain import Entry, IndexRun, LabelChange, ManifestRow, Source
-from router.errors import PointsmanError, SourceError, UsageError
+from router.errors import PointsmanError, UsageError
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Unlabelled
-from router.ingest.survey import Labeller, Survey, survey_source
+from router.ingest.survey import Labeller, Survey, has_changed, survey_source
 from router.ingest.workshop import SourceJob, Workshop
 from router.ports import DocStore, DocumentInfo, DocumentSource, Manifest
 
@@ -174,7 +174,7 @@ def _absent(
             yield row.document_id, "contexts_missing", "some of its contexts are not written yet"
         elif row.pipeline not in (job.pipeline, f"{job.pipeline}+local"):
             yield row.document_id, "changed", "it was made by another version of parser, chunker or contexts"
-        elif _has_changed(job, entry, row):
+        elif has_changed(job, entry, row):
             yield row.document_id, "changed", "it reads otherwise than when it was indexed"
         elif row.fingerprint == entry.fingerprint:
             yield row.document_id, "changed", "labels or permits say otherwise now whether its contexts may be written outside"
@@ -185,7 +185,7 @@ def _absent(
 
 def _may_be_read_now(job: SourceJob, workshop: Workshop, entry: Entry, row: ManifestRow) -> bool:
     """Other bytes, a fault that may have passed, or labels that are valid now."""
-    if row.reason in TRANSIENT or _has_changed(job, entry, row):
+    if row.reason in TRANSIENT or has_changed(job, entry, row):
         return True
     if row.reason in REASONS or row.state == "forgotten":
         return False
@@ -194,14 +194,6 @@ def _may_be_read_now(job: SourceJob, workshop: Workshop, entry: Entry, row: Mani
     except Unlabelled:
         return False
     return True
-
-
-def _has_changed(job: SourceJob, entry: Entry, row: ManifestRow) -> bool:
-    """A fingerprint that differs says that it may have changed; the bytes decide."""
-    try:
-        return hashlib.sha256(job.documents.read(entry).data).hexdigest() != row.content_hash
-    except SourceError:
-        return True
 
 
 # --- forget -----------------------------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ INVARIANT: a document counts as unchanged only when source, manifest and store a
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from router.domain import Entry, Labels, ManifestRow, Rejected, Source
+from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Labelled, Unlabelled, build_labels
@@ -128,6 +130,14 @@ def _list_entries(survey: Survey, documents: DocumentSource) -> None:
     for key in sorted(repeated):
         del survey.entries[key]
         survey.failures.append(Failure(key, "repeated_key", "the source lists this key more than once"))
+
+
+def has_changed(job: SourceJob, entry: Entry, row: ManifestRow) -> bool:
+    """A fingerprint that differs says that it may have changed; the bytes decide. What cannot be read counts as changed."""
+    try:
+        return hashlib.sha256(job.documents.read(entry).data).hexdigest() != row.content_hash
+    except SourceError:
+        return True
 
 
 def failed_row(job: SourceJob, generation: str, entry: Entry, row: ManifestRow | None, reason: str, detail: str) -> ManifestRow:

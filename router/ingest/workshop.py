@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from router.domain import LabelChange, Labels, Source
+from router.domain import LabelChange, Labels, Source, Switched
 from router.egress import IndexEmbedder
 from router.errors import PointsmanError
 from router.filters import EntityType
@@ -51,9 +51,14 @@ def class_of(labels: Labels) -> int:
     return sensitivity if type(sensitivity) is int else 3
 
 
+def _unrecorded(_: Switched) -> None:
+    """For lines of one's own without a ledger."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """`record(tenant, changes)` writes label changes to the ledger and returns when they are durable. `principal` is the
+    """`record(tenant, changes)` writes label changes to the ledger and returns when they are durable, `record_switch` what becomes of
+    whole generations. `principal` is the
     Service in whose name documents are indexed; `now_us` is the clock."""
 
     store: DocStore
@@ -64,6 +69,7 @@ class Workshop:
     principal: str
     now_us: Callable[[], int]
     limits: ParseLimits = LIMITS
+    record_switch: Callable[[Switched], None] = _unrecorded
 
     @property
     def hosted(self) -> IndexEmbedder | None:
