@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opensearchpy import OpenSearch, exceptions
+from opensearchpy import OpenSearch, Urllib3HttpConnection, exceptions
 
 from router.errors import SourceError
 
@@ -83,6 +83,24 @@ class Deadline:
         return left
 
 
+class _Unanswered(exceptions.ConnectionTimeout):
+    """With the connection that it was."""
+
+    def __init__(self, error: exceptions.ConnectionTimeout, connection: _Connection) -> None:
+        super().__init__(*error.args)
+        self.connection = connection
+
+
+class _Connection(Urllib3HttpConnection):
+    """One host's connections, which say of themselves that they got no answer in time: the client does not remember it."""
+
+    def perform_request(self, *request: Any, **more: Any) -> Any:
+        try:
+            return super().perform_request(*request, **more)
+        except exceptions.ConnectionTimeout as error:
+            raise _Unanswered(error, self) from None
+
+
 class Wire:
     """One client with a pool of connections a host; threads may share it."""
 
@@ -96,6 +114,7 @@ class Wire:
         self._several = len(place.hosts) > 1
         self._client = OpenSearch(
             list(place.hosts),
+            connection_class=_Connection,
             pool_maxsize=POOL,
             max_retries=max(1, len(place.hosts)),
             retry_on_timeout=False,
@@ -119,8 +138,8 @@ class Wire:
         absent_ok: bool = False,
         lines: bool = False,
     ) -> Any:
-        """One request. None for what is not there, where that is no fault. A host that says nothing costs half of what is left
-        and is asked once; one that is busy is asked again after a pause."""
+        """One request. None for what is not there, where that is no fault. A host that says nothing costs half of what is left, is
+        asked once and then by nobody for a while; one that is busy is asked again after a pause."""
         tries, pause_s, slow = 0, _FIRST_PAUSE_S, False
         while True:
             left_s = deadline.left_s()
@@ -138,7 +157,8 @@ class Wire:
                 if absent_ok:
                     return None
                 raise translate(error) from None
-            except exceptions.ConnectionTimeout as error:
+            except _Unanswered as error:
+                self._client.transport.mark_dead(error.connection)
                 if slow or not self._several:
                     raise translate(error) from None
                 slow = True

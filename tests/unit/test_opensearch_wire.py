@@ -157,6 +157,7 @@ def test_a_silent_host_costs_half(nodes: list[Node]) -> None:
         start = time.monotonic()
         assert send(opened, 0.8) == WHOLE
         assert time.monotonic() - start < 0.8
+    assert len(silent.bodies) == 1, "a host that said nothing is left alone for a while"
     start = time.monotonic()
     with pytest.raises(SourceError, match="deadline"):
         send(open_wire(nodes, Node((5.0, WHOLE))), 0.3)
