@@ -14,6 +14,7 @@ import os
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ from router.domain import (
     Question,
     Record,
     Refusal,
+    Revocation,
     Source,
     SqlLimits,
     TableGrant,
@@ -68,9 +70,11 @@ if TYPE_CHECKING:
     from connectors.table_snapshots import DuckSnapshots
     from connectors.trials import DuckTrial, SqliteTrial
     from router.filters import EntityType
+    from router.ingest.freshness import Freshness
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
     from router.ingest.scribe import Purse, Scribe, Writing
     from router.ingest.tables import TableFinding, TableReport
+    from router.ingest.watch import Round, Seen, Stop
     from router.ingest.workshop import Contexts, IndexReport, Progress, SourceJob, Workshop
     from router.ports import Embedder
 
@@ -587,7 +591,7 @@ class Router:
     ) -> IndexReport:
         """Bring the named sources, or all, up to date. `contexts` and `spend_cap` replace what the configuration says, for this run;
         `estimate` says what written contexts and hosted embeddings would take, and does nothing."""
-        declared = frozenset(self.policies.current().sources) if not names else None
+        declared = None if names else frozenset(self.policies.current().sources)
         jobs = self.jobs(names, contexts=contexts, spend_cap=spend_cap)
         return self.index_jobs(
             jobs, full=full, dry_run=dry_run or estimate, estimate=estimate, declared=declared, progress=progress
@@ -601,28 +605,156 @@ class Router:
         dry_run: bool = False,
         estimate: bool = False,
         declared: frozenset[str] | None = None,
+        elsewhere: frozenset[str] = frozenset(),
+        wait_s: float | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
-        """The same over sources of one's own: any object that is a `router.ports.DocumentSource`."""
+        """The same over sources of one's own: any object that is a `router.ports.DocumentSource`. `elsewhere` are tenants of declared
+        sources that are left alone; `wait_s` replaces how long written contexts are waited for."""
         from router.ingest.backfill import index_and_wait
 
         if declared is not None and not dry_run and (self.state / CONTEXTS_FILE).exists():
             self.contexts.keep_sources((source.tenant, source.name) for source in self.policies.current().sources.values())
         try:
-            return index_and_wait(
+            report = index_and_wait(
                 jobs,
                 self.workshop,
-                wait_s=self.settings.contexts.wait_s,
+                wait_s=self.settings.contexts.wait_s if wait_s is None else wait_s,
                 full=full,
                 dry_run=dry_run,
                 estimate=estimate,
                 declared=declared,
+                elsewhere=elsewhere,
                 progress=progress,
             )
+            if not report.dry_run:
+                self._note_run(report)
+            return report
         finally:
             for provider, spent in self.spent().items():
                 if spent.calls or spent.failed:
                     self.log("hosted_spent", provider=provider, **asdict(spent))
+
+    def _note_run(self, report: IndexReport) -> None:
+        """On record and in the log: what changed, and how long what was taken away could still be found. A failure is in the log."""
+        failures = {(state.tenant, state.source): state.failures for state in self.manifest.states()}
+        kind = "sqlite" if self.settings.stores.opensearch is None else "opensearch"
+        records = []
+        for source in report.sources:
+            place = {"source": source.source, "tenant": source.tenant, "run_id": report.run_id}
+            if source.error is not None:
+                count = failures.get((source.tenant, source.source), 1)
+                self.log("source_failed", **place, code=source.error.code, failures=count)
+            if not source.changed:
+                continue
+            counts = {
+                name: getattr(source, name) for name in ("listed", "unchanged", "indexed", "relabelled", "removed", "chunks")
+            }
+            reasons = Counter(failure.reason for failure in source.failures)
+            self.log("index_run", **place, store=kind, **counts, **asdict(Revocation.of(source.revoked)))
+            records.append(
+                decision.index_run(
+                    tenant=source.tenant,
+                    at_us=_clock_us(),
+                    by=INDEXER,
+                    source=source.source,
+                    generation=self.store.generation(source.tenant) or "",
+                    total_us=round(report.elapsed_s * 1e6),
+                    counts=counts,
+                    failures=dict(sorted(reasons.items())),
+                    data_version=self.store.version(source.tenant),
+                    store=kind,
+                    run_id=report.run_id,
+                    revoked=source.revoked,
+                )
+            )
+        if records:
+            self.ledger.append(records)
+
+    def watch(
+        self,
+        names: Sequence[str] = (),
+        *,
+        stop: Stop,
+        tables: Sequence[str] | None = (),
+        every_s: float | None = None,
+        contexts: Contexts | None = None,
+        spend_cap: float | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Round]:
+        """Bring the named sources and tables up to date again and again, all where none are named (`tables` None: no table), until
+        `stop` is asked; yields what came of each round. A cap is for all rounds together. Written contexts are not waited for."""
+        from router.ingest.watch import run_rounds
+
+        every_s = self.settings.index.every_s if every_s is None else every_s
+        scribes, copied_s = _Scribes(self, spend_cap), 0.0
+
+        def told(done: Progress) -> None:
+            stop.check()
+            if progress is not None:
+                progress(done)
+
+        def look(resting: frozenset[str]) -> Seen:
+            nonlocal copied_s
+            copies = tables is not None and (not copied_s or time.monotonic() - copied_s >= self.settings.index.tables_every_s)
+            seen = self._look(names, resting, contexts, scribes.again(), told)
+            if copies and tables is not None:
+                stop.check()
+                try:
+                    seen = replace(seen, tables=tuple(self.copy_tables(tables)))
+                except PointsmanError as error:
+                    seen = replace(seen, not_copied=error)
+                copied_s = time.monotonic()
+            return seen
+
+        return run_rounds(look, every_s=every_s, stop=stop)
+
+    def _look(
+        self,
+        names: Sequence[str],
+        resting: frozenset[str],
+        contexts: Contexts | None,
+        scribes: _Scribes,
+        progress: Callable[[Progress], None],
+    ) -> Seen:
+        """One round over the sources that are not `resting`, by the policies as they stand on disk."""
+        from router.ingest.watch import Seen
+
+        if not self.policies.ready:
+            raise PolicyError(
+                "policy_broken", "the policy folder is broken, so nothing is indexed", "see `pointsman policies check`"
+            )
+        declared = self.policies.current().sources
+        jobs, faults = self._open_jobs([name for name in names or sorted(declared) if name not in resting], contexts, scribes)
+        left = {source.tenant for name, source in declared.items() if name in resting or name in faults}
+        if not names:
+            faults |= {name: _undeclared(name) for name in self.settings.sources if name not in declared}
+        for name, error in faults.items():
+            self.log("source_failed", source=name, code=error.code)
+        report = self.index_jobs(
+            jobs,
+            declared=None if names else frozenset(declared),
+            elsewhere=frozenset(left),
+            wait_s=0.0,
+            progress=progress,
+        )
+        return Seen(report, faults=faults)
+
+    def freshness(self) -> list[Freshness]:
+        """By source: what it holds and the index does not, since when, and how the latest runs went. Reads no document."""
+        from router.ingest.freshness import measure_freshness
+
+        declared = self.policies.current().sources
+        names = sorted(declared)
+        jobs, faults = self._open_jobs(names, None, _Scribes(self, None))
+        return measure_freshness(
+            [declared[name] for name in names],
+            jobs,
+            faults,
+            store=self.store,
+            manifest=self.manifest,
+            entity=self.policies.current().document_type,
+        )
 
     def copy_tables(
         self, names: Sequence[str] = (), *, full: bool = False, progress: Callable[[TableReport], None] | None = None
@@ -715,33 +847,41 @@ class Router:
     ) -> list[SourceJob]:
         """Declared and configured sources by name; all when none is named. A source needs both: a reviewer's and an operator's word.
         `contexts` and `spend_cap` replace what the configuration says."""
+        declared = self.policies.current().sources
+        for name in self.settings.sources:
+            if name not in declared:
+                raise _undeclared(name)
+        jobs, faults = self._open_jobs(names or sorted(declared), contexts, _Scribes(self, spend_cap))
+        for error in faults.values():
+            raise error
+        return jobs
+
+    def _open_jobs(
+        self, names: Sequence[str], contexts: Contexts | None, scribes: _Scribes
+    ) -> tuple[list[SourceJob], dict[str, PointsmanError]]:
+        """Those that can be opened, and what is wrong with the others."""
         from router.ingest.workshop import SourceJob
 
         if contexts == "claude" and self.settings.providers.claude is None:
             raise UsageError(
                 "contexts_without_model", "there is no `[providers.claude]` to write contexts", "name its model and key"
             )
-        declared = self.policies.current().sources
-        for name in (*self.settings.sources, *names):
-            if name not in declared:
-                raise UsageError(
-                    "source_unknown", f"the source `{name}` is not declared", "declare it in sources.yaml of the policy folder"
-                )
-        for name in names or sorted(declared):
-            if name not in self.settings.sources:
-                raise UsageError(
-                    "source_unconfigured", f"`[sources.{name}]` is missing", "say in pointsman.toml where its documents are"
-                )
-        scribes = _Scribes(self, spend_cap)
-        return [
-            SourceJob(
-                declared[name],
-                self._documents(declared[name]),
-                wanted := contexts or self.settings.sources[name].contexts,
-                scribes.of(declared[name].tenant) if wanted == "claude" else None,
-            )
-            for name in names or sorted(declared)
-        ]
+        declared, jobs = self.policies.current().sources, []
+        faults: dict[str, PointsmanError] = {}
+        for name in names:
+            try:
+                if name not in declared:
+                    raise _undeclared(name)
+                if name not in self.settings.sources:
+                    raise UsageError(
+                        "source_unconfigured", f"`[sources.{name}]` is missing", "say in pointsman.toml where its documents are"
+                    )
+                wanted = contexts or self.settings.sources[name].contexts
+                scribe = scribes.of(declared[name].tenant) if wanted == "claude" else None
+                jobs.append(SourceJob(declared[name], self._documents(declared[name]), wanted, scribe))
+            except PointsmanError as error:
+                faults[name] = error
+        return jobs, faults
 
     def scribe(self, tenant: str) -> Scribe:
         """What has contexts written for the documents of a tenant during one run of `index_jobs`."""
@@ -825,6 +965,11 @@ class _Scribes:
         self._purse: Purse | None = None
         self._made: dict[str, Scribe] = {}
 
+    def again(self) -> _Scribes:
+        """For another run with the same purse."""
+        self._made = {}
+        return self
+
     def of(self, tenant: str) -> Scribe:
         from router.ingest.scribe import Purse, Scribe
 
@@ -874,6 +1019,10 @@ def _build_writing(settings: Settings, spend_cap: float | None) -> Writing:
         token_cap=named.token_cap,
         prices=prices,
     )
+
+
+def _undeclared(name: str) -> UsageError:
+    return UsageError("source_unknown", f"the source `{name}` is not declared", "declare it in sources.yaml of the policy folder")
 
 
 def _clock_us() -> int:

@@ -138,6 +138,24 @@ class OpenSearchSettings(_Strict):
     wait_s: float = Field(default=30.0, gt=0, le=600, description="for one request outside a question: writes, lists, reviews")
 
 
+class IndexSettings(_Strict):
+    """`index --watch`, and from when on an index is old."""
+
+    every_s: float = Field(default=60.0, ge=0.2, le=86_400, description="`index --watch`: seconds from one round to the next")
+    tables_every_s: float = Field(
+        default=900.0,
+        ge=1,
+        le=604_800,
+        description="`index --watch`: the same for tables; those of a database are copied whole each time",
+    )
+    stale_s: float = Field(
+        default=86_400.0,
+        gt=0,
+        description="`doctor` warns where a change waits longer than this to be indexed; of a source that has to be read to know, where the "
+        "last good run is longer ago",
+    )
+
+
 class StoreSettings(_Strict):
     path: Path | None = Field(default=None, description="folder of the document stores; default: `stores` in the state folder")
     opensearch: OpenSearchSettings | None = Field(
@@ -447,6 +465,7 @@ class Settings(_Strict):
         default_factory=dict,
         description="one table a relation of the governed SQL, by the name that `source` in catalog.yaml gives; `pointsman index` copies it",
     )
+    index: IndexSettings = Field(default=IndexSettings(), description="scheduled runs, and from when on an index is old")
     stores: StoreSettings = Field(default=StoreSettings(), description="where documents are indexed")
     ledger: LedgerSettings = Field(default=LedgerSettings(), description="where decisions are recorded")
     log: LogSettings = Field(default=LogSettings(), description="where decisions are logged")

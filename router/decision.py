@@ -27,7 +27,7 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -42,6 +42,7 @@ from router.domain import (
     Receipt,
     Record,
     Refusal,
+    Revocation,
     Route,
     Stage,
     link_digest,
@@ -318,9 +319,14 @@ def index_run(
     counts: Mapping[str, int],
     failures: Mapping[str, int],
     data_version: str,
+    store: str = "",
+    run_id: str = "",
+    revoked: Iterable[tuple[int, int]] = (),
 ) -> Record:
-    """One run of indexing over one source; `failures` by reason."""
+    """One run of indexing over one source; `failures` by reason. `revoked` holds (microseconds, documents): how long after a change of
+    labels, or a removal, documents were no longer found as before."""
     facts = {"by": by, "source": source, "generation": generation, "total_us": total_us, "data_version": data_version}
+    facts |= {"store": store, "run_id": run_id, "revoked": [list(pair) for pair in revoked]}
     return _event(tenant, "index_run", at_us, {**facts, "counts": dict(counts), "failures": dict(failures)})
 
 
@@ -506,6 +512,7 @@ class Summary:
     egress_bytes: Mapping[str, int]
     total: Spread
     stages: Mapping[str, Spread]
+    revocations: Mapping[str, Revocation] = field(default_factory=dict)
 
 
 class _Tally:
@@ -516,6 +523,7 @@ class _Tally:
         }
         self.total_us = array("q")
         self.stages_us: dict[str, array[int]] = {}
+        self.revoked: dict[str, list[tuple[int, int]]] = {}
 
     def answered(self, body: Mapping[str, Any]) -> None:
         counts = self.counts
@@ -530,6 +538,10 @@ class _Tally:
         self.total_us.append(body["total_us"])
         for name, stage in body["stages"].items():
             self.stages_us.setdefault(name, array("q")).append(stage["us"])
+
+    def indexed(self, body: Mapping[str, Any]) -> None:
+        if pairs := body.get("revoked"):
+            self.revoked.setdefault(body["store"], []).extend((us, count) for us, count in pairs)
 
     def sent(self, sent: Mapping[str, Any]) -> None:
         self.counts["egress_bytes"][f"{sent['provider']}: {sent['purpose']}"] += sent["bytes"]
@@ -549,6 +561,8 @@ def summary(rows: Iterable[tuple[Link, Record]], since_us: int = 0) -> Summary:
             tally.answered(json.loads(record.body))
         elif record.kind == "egress":
             tally.sent(json.loads(record.body))
+        elif record.kind == "index_run":
+            tally.indexed(json.loads(record.body))
         elif record.kind == "refused_tokens":
             body = json.loads(record.body)
             tally.counts["refused_tokens"][f"{body['issuer']}: {body['code']}"] += body["count"]
@@ -558,6 +572,7 @@ def summary(rows: Iterable[tuple[Link, Record]], since_us: int = 0) -> Summary:
         open=len(open_ids),
         total=_spread(tally.total_us),
         stages={name: _spread(values) for name, values in tally.stages_us.items()},
+        revocations={name: Revocation.of(pairs) for name, pairs in tally.revoked.items()},
         **{name: dict(counter.most_common()) for name, counter in tally.counts.items()},
     )
 

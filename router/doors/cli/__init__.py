@@ -137,12 +137,25 @@ def index_run(
     spend_cap: Annotated[
         float | None, typer.Option(help="The most that this run may spend on contexts, in the currency of the prices.", min=0)
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until Ctrl-C or SIGTERM; with --json one line a round.")
+    ] = False,
+    every: Annotated[
+        float | None, typer.Option(help="With --watch: seconds from one round to the next; default: `[index] every_s`.", min=0.2)
+    ] = None,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Bring documents and tables up to date. Example: pointsman index handbook"""
-    from router.doors.cli.index import run_index
+    from router.doors.cli.index import run_index, run_watch
 
+    if watch:
+        if full or dry_run or estimate:
+            raise UsageError("watch_alone", "--watch goes with none of --full, --dry-run and --estimate", "leave one out")
+        run_watch(sources or [], every_s=every, contexts=contexts, spend_cap=spend_cap, **_options(ctx, json, config))
+        return
+    if every is not None:
+        raise UsageError("every_without_watch", "--every goes with --watch", "add it")
     run_index(
         sources or [],
         full=full,
@@ -155,11 +168,16 @@ def index_run(
 
 
 @index_app.command("status")
-def index_status(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
-    """Counts, ages, model and failures by reason. Example: pointsman index status"""
+def index_status(
+    ctx: typer.Context,
+    deleted: Annotated[bool, typer.Option("--deleted", help="What was there and was removed: when, and which bytes.")] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Counts, ages, what is not indexed yet, model and failures by reason. Example: pointsman index status"""
     from router.doors.cli.index import run_status
 
-    run_status(**_options(ctx, json, config))
+    run_status(deleted=deleted, **_options(ctx, json, config))
 
 
 @index_app.command("verify")

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from router.app import Router
+from router.domain import Revocation
 from router.doors.cli.output import console, one_line, print_json, print_table, say
 from router.errors import CHECK_FAILED, UsageError
 
 if TYPE_CHECKING:
     from router.domain import TableSnapshot
+    from router.ingest.freshness import Freshness
     from router.ingest.tables import TableReport
+    from router.ingest.watch import Round
     from router.ingest.workshop import (
         ContextEstimate,
         ContextReport,
@@ -89,6 +92,122 @@ def run_index(
         raise SystemExit(max(codes))
 
 
+def run_watch(
+    sources: Sequence[str],
+    *,
+    every_s: float | None,
+    as_json: bool,
+    config: Path | None,
+    contexts: str | None = None,
+    spend_cap: float | None = None,
+) -> None:
+    """Rounds of `run_index` until SIGTERM (exit code 0) or Ctrl-C (130): what was begun ends with its transaction."""
+    import signal
+
+    from router.ingest.watch import Stop
+
+    wanted, stop = _parse_contexts(contexts), Stop()
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with Router.open(config) as router:
+            tables = [name for name in sources if name in router.settings.tables]
+            named = [name for name in sources if name not in tables or name in router.settings.sources]
+            if sources and not named:
+                raise UsageError("watch_without_source", "only tables are named", "name a source, or none for all")
+            router.jobs(named)
+            told = _Told(as_json)
+            for done in router.watch(
+                named,
+                stop=stop,
+                tables=(tables or None) if sources else (),
+                every_s=every_s,
+                contexts=wanted,
+                spend_cap=spend_cap,
+                progress=_progress_line if sys.stderr.isatty() else None,
+            ):
+                told.tell(done)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        stop.close()
+    if stop.signal == signal.SIGINT:
+        raise KeyboardInterrupt
+
+
+def _progress_line(progress: Progress) -> None:
+    """One line that is written over, on standard error."""
+    sys.stderr.write(
+        f"\r\x1b[K{progress.source}: {progress.done} of {progress.total}, {progress.documents_per_s:.0f} documents/s"
+    )
+    if progress.done == progress.total:
+        sys.stderr.write("\r\x1b[K")
+    sys.stderr.flush()
+
+
+class _Told:
+    """Rounds as a stream: one JSON document a round; for people only what changed, and what failed or is well again."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._wrong: dict[str, str] = {}
+
+    def tell(self, done: Round) -> None:
+        if self._as_json:
+            print_json(round_json(done))
+            return
+        at = time.strftime("%H:%M:%S", time.localtime(done.at_us / 1e6))
+        wrong = {name: f"{error.code}: {error.message}" for name, error in done.failed.items()}
+        wrong |= {name: self._wrong[name] for name in done.resting if name in self._wrong}
+        for name, error in (("this round", done.error), ("tables", done.seen.not_copied)):
+            if error is not None:
+                wrong[name] = f"{error.code}: {error.message}"
+        for name in [name for name in self._wrong if name not in wrong]:
+            say(f"{at}  {name}: well again", "green")
+        for name, what in wrong.items():
+            if self._wrong.get(name) != what:
+                say(f"{at}  {one_line(name)}: {one_line(what)}; it is tried again, later each time", "red")
+        self._wrong = wrong
+        if done.changed:
+            say(f"{at}  {_round_words(done)}")
+
+
+def _round_words(done: Round) -> str:
+    report = done.seen.report
+    reports = report.sources if report is not None else ()
+    words = [f"{sum(getattr(one, name) for one in reports)} {name}" for name in ("indexed", "relabelled", "removed")]
+    revoked = Revocation.of(pair for one in reports for pair in one.revoked)
+    if revoked.documents:
+        words.append(
+            f"the last of {revoked.documents} changed or removed documents {revoked.max_us / 1e6:.1f} s after it changed at most"
+        )
+    words += [f"table {table.table} {table.outcome}" for table in done.seen.tables if table.outcome != "unchanged"]
+    return f"{', '.join(words)}; {done.elapsed_s:.1f} s"
+
+
+def round_json(done: Round) -> dict[str, Any]:
+    """One line of `index --watch --json`; of a round that changed nothing a short one."""
+    report = done.seen.report
+    body: dict[str, Any] = {
+        "round": done.number,
+        "at_us": done.at_us,
+        "elapsed_s": round(done.elapsed_s, 3),
+        "changed": done.changed,
+        "next_s": round(done.next_s, 3),
+    }
+    if report is not None and (done.changed or any(source.failures for source in report.sources)):
+        body |= report_json(report)
+    if tables := [_table_json(item) for item in done.seen.tables if item.outcome != "unchanged"]:
+        body["tables"] = tables
+    if done.failed:
+        body["failed"] = {name: error.as_json()["error"] for name, error in done.failed.items()}
+    if done.resting:
+        body["resting"] = {name: round(for_s, 3) for name, for_s in done.resting.items()}
+    for name, error in (("error", done.error), ("not_copied", done.seen.not_copied)):
+        if error is not None:
+            body |= {name: error.as_json()["error"]}
+    return body
+
+
 def _parse_contexts(contexts: str | None) -> Contexts | None:
     from router.ingest.workshop import Contexts
 
@@ -106,6 +225,7 @@ def report_json(report: IndexReport) -> dict[str, Any]:
         "dry_run": report.dry_run,
         "elapsed_s": round(report.elapsed_s, 3),
         "sources": [_source_json(source) for source in report.sources],
+        "revocation": dataclasses.asdict(Revocation.of(pair for source in report.sources for pair in source.revoked)),
     }
 
 
@@ -215,11 +335,41 @@ REASONS_LOCAL = {
 """Why a chunk stands under a structural context, in words."""
 
 
-def run_status(*, as_json: bool, config: Path | None) -> None:
+def run_deleted(*, as_json: bool, config: Path | None) -> None:
+    """What was there and was removed, latest first."""
     with Router.open(config) as router:
-        status, tables = router.index_status(), router.snapshots.current()
+        found = router.manifest.gone()
     if as_json:
-        print_json({**dataclasses.asdict(status), "tables": dataclasses.asdict(tables) if tables is not None else None})
+        print_json({"deleted": [{**dataclasses.asdict(item), "document_id": f"{item.source}/{item.key}"} for item in found]})
+        return
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(item.at_us / 1e6)),
+            f"{item.source}/{item.key}",
+            item.tenant,
+            item.cause,
+            item.content_hash[:16],
+        )
+        for item in found
+    ]
+    print_table(("removed (UTC)", "document", "tenant", "why", "digest"), rows)
+
+
+def run_status(*, as_json: bool, config: Path | None, deleted: bool = False) -> None:
+    """Counts, ages, failures and freshness; or what was removed."""
+    if deleted:
+        run_deleted(as_json=as_json, config=config)
+        return
+    with Router.open(config) as router:
+        status, tables, freshness = router.index_status(), router.snapshots.current(), router.freshness()
+    if as_json:
+        print_json(
+            {
+                **dataclasses.asdict(status),
+                "tables": dataclasses.asdict(tables) if tables is not None else None,
+                "freshness": [{**dataclasses.asdict(one), "lag_us": one.lag_us(time.time_ns() // 1000)} for one in freshness],
+            }
+        )
         return
     rows = [
         (
@@ -235,6 +385,7 @@ def run_status(*, as_json: bool, config: Path | None) -> None:
         for item in status.sources
     ]
     print_table(("source", "tenant", "documents", "chunks", "not indexed", "newest", "oldest", "generation"), rows)
+    _print_freshness(freshness)
     for item in status.sources:
         for reason, count in item.failures.items():
             say(f"{item.source}: {count} not indexed: {reason}", "yellow")
@@ -242,6 +393,26 @@ def run_status(*, as_json: bool, config: Path | None) -> None:
         say(f"model {model}", "dim")
     if tables is not None:
         _print_snapshot(tables)
+
+
+def _print_freshness(freshness: Sequence[Freshness]) -> None:
+    from router.ingest.freshness import UNTOLD
+
+    rows = [
+        (
+            item.source,
+            item.changes if item.changes is not None else "unknown",
+            _age(item.newest_us) if item.newest_us else "",
+            _age(item.oldest_us) if item.oldest_us else "",
+            _age(item.good_at_us),
+            f"{item.failures} since ({item.code})" if item.failures else "",
+        )
+        for item in freshness
+    ]
+    print_table(("source", "changes not indexed", "the newest", "the oldest", "last good run", "failed runs"), rows)
+    for item in freshness:
+        if item.changes is None and item.untold != UNTOLD:
+            say(f"{item.source}: cannot be looked at now: {item.untold}", "yellow")
 
 
 def _print_snapshot(snapshot: TableSnapshot) -> None:

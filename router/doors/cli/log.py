@@ -209,6 +209,11 @@ def _print_summary(figures: Summary) -> None:
         counts = getattr(figures, name)
         if counts:
             say(f"{name:<16} " + ", ".join(f"{key} {count}" for key, count in counts.items()))
+    for store, revoked in figures.revocations.items():
+        say(
+            f"{'revocation':<16} {store}: {revoked.documents} documents, p50 {revoked.p50_us / 1e6:.2f} s, "
+            f"at most {revoked.max_us / 1e6:.2f} s after labels changed or the document went"
+        )
     rows = [
         (name, spread.count, f"{spread.p50_us / 1000:.1f}", f"{spread.p95_us / 1000:.1f}")
         for name, spread in figures.stages.items()

@@ -100,6 +100,7 @@ def _checks(config: Path | None) -> Iterator[Check]:
             ("store", _store),
             ("sources", _sources),
             ("index", _index),
+            ("freshness", _freshness),
             ("tables", _tables),
             ("catalogue", _catalogue),
             ("table workers", _workers),
@@ -241,6 +242,22 @@ def _index(router: Router) -> Line:
     if missing:
         return "warning", f"nothing indexed from {', '.join(missing)}", "run `pointsman index`"
     return "ok", f"{sum(entry.documents for entry in sources)} documents, {sum(entry.chunks for entry in sources)} chunks", ""
+
+
+def _freshness(router: Router) -> Line:
+    """No source failed in its latest run, and no change waits longer than it may."""
+    found, now_us = router.freshness(), time.time_ns() // 1000
+    failed = [item for item in found if item.failures]
+    if failed:
+        names = ", ".join(f"{item.source} ({item.failures} times, {item.code})" for item in failed)
+        return "warning", f"the latest runs failed over {names}", "run `pointsman index`; it says what is wrong"
+    late = [item for item in found if item.lag_us(now_us) > router.settings.index.stale_s * 1e6]
+    if late:
+        names = ", ".join(f"{item.source} ({item.lag_us(now_us) / 3.6e9:.1f} hours)" for item in late)
+        return "warning", f"changes wait to be indexed, or nobody looked: {names}", "run `pointsman index`, or `index --watch`"
+    waiting = sum(item.changes or 0 for item in found)
+    untold = sum(item.changes is None for item in found)
+    return "ok", f"{waiting} changes are not indexed yet" + (f", of {untold} sources that cannot be told" if untold else ""), ""
 
 
 def _tables(router: Router) -> Line:
