@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import secrets
@@ -49,7 +50,8 @@ from router.egress import Egress, IndexEmbedder, RemoteEmbedder, RemoteModel, Re
 from router.errors import PointsmanError, PolicyError, Refused, SourceError, UsageError
 from router.execute import Threads
 from router.identity import identify, indexing_service
-from router.line import Line, OwnReranker
+from router.kept import Kept
+from router.line import Keeping, Line, OwnReranker
 from router.memo import Memo
 from router.policy import Fault, LivePolicies, PolicySet, keep_version
 from router.routing.decide import POINTS
@@ -353,6 +355,7 @@ class Router:
                 clock_us=_clock_us,
                 sealed=self._sealed,
                 alarm=self.log,
+                keeping=self.keeping,
                 own_embedder=self.own_embedder,
                 own_reranker=self.own_reranker,
             )
@@ -418,6 +421,21 @@ class Router:
         from connectors.local_models import load_embedder
 
         return load_embedder(MODEL_FOLDER, threads=self.settings.models.threads)
+
+    @functools.cached_property
+    def keeping(self) -> Keeping | None:
+        """Evidence of earlier questions, where the configuration wants it kept."""
+        cache = self.settings.cache
+        if not cache.enabled:
+            return None
+        kept = Kept(most_entries=cache.entries, most_bytes=cache.megabytes << 20, lifetime_s=cache.lifetime_s)
+        digest = hashlib.sha256(self.settings.model_dump_json().encode()).hexdigest()
+        return Keeping(kept, Memo(), digest)
+
+    def _forget_kept(self) -> None:
+        """What changed here is noticed by the next question; what was erased is not to wait for one."""
+        if self.keeping is not None:
+            self.keeping.kept.clear()
 
     @functools.cached_property
     def own_embedder(self) -> BiEncoder | None:
@@ -631,6 +649,7 @@ class Router:
                 self._note_run(report)
             return report
         finally:
+            self._forget_kept()
             for provider, spent in self.spent().items():
                 if spent.calls or spent.failed:
                     self.log("hosted_spent", provider=provider, **asdict(spent))
@@ -766,7 +785,10 @@ class Router:
         jobs, declared = table_jobs(self.settings, names, TableRows), tuple(self.settings.tables)
         if not jobs and self.snapshots.current() is None:
             return []
-        return copy_tables(jobs, declared, self.snapshots, now_us=_clock_us, full=full, progress=progress)
+        try:
+            return copy_tables(jobs, declared, self.snapshots, now_us=_clock_us, full=full, progress=progress)
+        finally:
+            self._forget_kept()
 
     def verify_tables(self) -> list[TableFinding]:
         """What configuration, places and snapshot of the tables do not agree about."""
@@ -802,7 +824,10 @@ class Router:
         def documents(source: Source) -> Any:
             return self._documents(source) if source.name in self.settings.sources else None
 
-        gone = forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
+        try:
+            gone = forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
+        finally:
+            self._forget_kept()
         if (self.state / CONTEXTS_FILE).exists():
             for tenant in {*self.store.tenants(), *(source.tenant for source in self.policies.current().sources.values())}:
                 self.contexts.forget(tenant, gone.documents)

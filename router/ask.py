@@ -1,6 +1,7 @@
 """The line: from a token to governed evidence, in one direction, on one screen.
 
 identity -> record "asked" -> grants -> route -> legs (documents: plan, search, fuse, rerank, recheck; tables: draft, gate, rows)
+(or, where `[cache]` is on, the evidence of the same question under the same grants, rechecked: router/recall.py)
 -> record "answered" -> answer
 
 INVARIANT: nothing is searched before `asked` is durable, and nothing is returned before `answered` is
@@ -22,6 +23,7 @@ from router.legs import gather
 from router.line import Asking, Evidence, Line
 from router.policy import PolicySet
 from router.rank import rank_together
+from router.recall import recall_or_gather, shown_stages
 
 MAX_QUESTION_CHARS = 10_000
 
@@ -54,7 +56,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         found.degraded.append(Degraded("now", f"asked as of {question.now.date()}, not as of today"))
     try:
         grants = watch.stage("grants", lambda: policies.grants(principal, question.now))
-        gather(Asking(line, policies, principal, grants, question, opened.decision_id, watch, found))
+        recall_or_gather(Asking(line, policies, principal, grants, question, opened.decision_id, watch, found), gather)
         found.passages, found.tables = rank_together(found.passages, found.tables, found.route.scores)
     except Refused as error:
         found.refusal = Refusal(error.code, error.message)
@@ -80,7 +82,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         clarify=found.clarify,
         notes=found.notes,
         nearest=found.nearest,
-        stages=_shown(watch.stages, found.dropped),
+        stages=_shown(shown_stages(found, watch.stages), found.dropped),
         degraded=tuple(found.degraded),
         policy_version=policies.version,
         filters=found.filters,
@@ -132,6 +134,7 @@ def _seal(line: Line, policies: PolicySet, opened: Record, watch: Watch, found: 
         versions=versions,
         data_versions=found.data_versions,
         dropped={"recheck": found.dropped} if found.dropped else {},
+        cache=found.cache,
     )
     links = watch.stage("answered", lambda: line.ledger.append([sealed]))
     line.sealed(sealed, links[0])

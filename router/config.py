@@ -239,6 +239,19 @@ class DeadlineSettings(_Strict):
     rerank_share: float = Field(default=0.2, gt=0, le=1, description="what must be left for the rerank to be tried")
 
 
+class CacheSettings(_Strict):
+    """Evidence kept in the memory of one process for the same question under the same grants."""
+
+    enabled: bool = Field(
+        default=False,
+        description="keep what was found for a question, and hand it to whoever asks the same under equal filters, columns, masks and permits; "
+        "who is asked for, judged in full and recorded as ever (adr/0031)",
+    )
+    lifetime_s: float = Field(default=60.0, gt=0, le=86_400, description="the longest that anything is kept")
+    entries: int = Field(default=1_000, ge=1, le=100_000, description="how many questions at most; the oldest goes first")
+    megabytes: int = Field(default=64, ge=1, le=4_096, description="how much memory at most")
+
+
 _ENV = r"^[A-Z_][A-Z0-9_]{0,127}$"
 _MODEL = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
 _ADDRESS = r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$"
@@ -470,6 +483,10 @@ class Settings(_Strict):
     ledger: LedgerSettings = Field(default=LedgerSettings(), description="where decisions are recorded")
     log: LogSettings = Field(default=LogSettings(), description="where decisions are logged")
     search: SearchSettings = Field(default=SearchSettings(), description="how documents are searched and ranked")
+    cache: CacheSettings = Field(
+        default=CacheSettings(),
+        description="evidence kept in the memory of one process for the same question under the same grants",
+    )
     deadlines: DeadlineSettings = Field(default=DeadlineSettings(), description="how long a question and its stages may take")
     models: ModelSettings = Field(default=ModelSettings(), description="models on this machine")
     contexts: ContextSettings = Field(

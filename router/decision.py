@@ -231,6 +231,7 @@ def answered(
     versions: Mapping[str, str] | None = None,
     data_versions: Mapping[str, str] | None = None,
     dropped: Mapping[str, int] | None = None,
+    cache: str | None = None,
 ) -> Record:
     """Seals a decision: durable before anything is returned. Holds the whole decision, so that one row is enough to read."""
     body = json.loads(asked.body)
@@ -252,6 +253,7 @@ def answered(
             "versions": dict(versions or {}),
             "data_versions": dict(data_versions or {}),
             "dropped": dict(dropped or {}),
+            "cache": cache,
         }
     )
     return Record(asked.tenant, asked.decision_id, "answered", at_us, canonical(body))
@@ -510,6 +512,7 @@ class Summary:
     degraded: Mapping[str, int]
     dropped: Mapping[str, int]
     egress_bytes: Mapping[str, int]
+    cache: Mapping[str, int]
     total: Spread
     stages: Mapping[str, Spread]
     revocations: Mapping[str, Revocation] = field(default_factory=dict)
@@ -519,7 +522,7 @@ class _Tally:
     def __init__(self) -> None:
         self.counts: dict[str, Counter[str]] = {
             name: Counter()
-            for name in ("routes", "outcomes", "refusals", "refused_tokens", "degraded", "dropped", "egress_bytes")
+            for name in ("routes", "outcomes", "refusals", "refused_tokens", "degraded", "dropped", "egress_bytes", "cache")
         }
         self.total_us = array("q")
         self.stages_us: dict[str, array[int]] = {}
@@ -533,6 +536,8 @@ class _Tally:
             counts["refusals"][body["refusal"]["code"]] += 1
         counts["degraded"].update(f"{entry['stage']}: {entry['reason']}" for entry in body["degraded"])
         counts["dropped"].update(body["dropped"])
+        if body.get("cache"):  # records of before it was there have none
+            counts["cache"][body["cache"]] += 1
         for sent in body["egress"]:
             self.sent(sent)
         self.total_us.append(body["total_us"])
@@ -671,6 +676,10 @@ def decision_model() -> type[BaseModel]:
         versions: dict[str, str] = Field(description="program, models and engines")
         data_versions: dict[str, str] = Field(description="version of each store that was searched")
         dropped: dict[str, int] = Field(description="stage to how many it dropped; never shown to the caller")
+        cache: Literal["hit", "miss", "bypass"] | None = Field(
+            default=None,
+            description="whether the evidence was kept from before (`[cache]`): `hit`, `miss`, or `bypass` where none may be kept; null where it is off",
+        )
         previous: str = Field(description="digest of the record before it in the chain")
         digest: str = Field(description="SHA-256 over place, previous, tenant, id, kind, time and body")
 

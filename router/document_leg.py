@@ -184,6 +184,7 @@ def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joine
     things = [(item.chunk.source, item.chunk.document_id, item.labels) for item in loaded]
     verdicts = asking.policies.recheck(asking.principal, asking.question.now, things)
     allowed = [item for item, verdict in zip(loaded, verdicts, strict=True) if verdict]
+    asking.found.judged += [thing for thing, verdict in zip(things, verdicts, strict=True) if verdict]
     joined = join(kept, allowed, neighbours=search.neighbours)
     if search.budget_tokens is None:
         return joined
@@ -207,10 +208,19 @@ def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole:
             asking.found.degraded.append(Degraded("fold", f"{error.code}: older versions may be among the passages"))
         else:
             current = without_superseded(kept, newer, at)
+            _note_next(asking, (*newer, *(item.stored for item in kept)))
             if older and len(current) < len(kept):
                 asking.found.notes += (OLDER_KEPT,)
             kept = kept if older else current
     return kept if whole else spread(fold(kept).kept, per_document=PER_DOCUMENT)
+
+
+def _note_next(asking: Asking, given: Sequence[Stored]) -> None:
+    """When the next of these comes into force: from then on it may replace another, and the answer is another one."""
+    now_ms = int(asking.question.now.timestamp() * 1000)
+    later = [since for item in given if type(since := item.labels.get("effective_from")) is int and since > now_ms]
+    known = asking.found.until_ms
+    asking.found.until_ms = min([*later, *([] if known is None else [known])], default=None)
 
 
 def asks_for_older(text: str, now: datetime) -> bool:
@@ -231,6 +241,7 @@ def _recheck(asking: Asking, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
         verdicts = policies.recheck(principal, question.now, things)
         kept.extend(item for item, verdict in zip(batch, verdicts, strict=True) if verdict)
         found.dropped += sum(not verdict for verdict in verdicts)
+        found.judged += [thing for thing, verdict in zip(things, verdicts, strict=True) if verdict]
     if found.dropped:
         asking.line.alarm("recheck_denied", dropped=found.dropped, policy_version=policies.version)
     return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from router import decision
 from router.config import SearchSettings
@@ -11,6 +12,7 @@ from router.domain import (
     Clarify,
     Degraded,
     Grants,
+    Labels,
     Link,
     ModelCard,
     Outcome,
@@ -22,11 +24,13 @@ from router.domain import (
     Refusal,
     Route,
     SqlLimits,
+    Stage,
     Table,
 )
 from router.egress import Egress, RemoteEmbedder, RemoteModel, RemoteReranker, index_card
 from router.errors import PointsmanError, Refused, SourceError
 from router.execute import Threads, Watch
+from router.kept import Kept
 from router.memo import Memo
 from router.policy import LivePolicies, PolicySet
 from router.ports import DocStore, Embedder, Ledger, Reranker, SqlEngine, Verifier
@@ -46,10 +50,21 @@ class OwnReranker:
 
 
 @dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where evidence is kept for the same question under the same grants: `permits` are those to disclose, by principal, and
+    `settings_digest` stands for all that the configuration says."""
+
+    kept: Kept
+    permits: Memo
+    settings_digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """Built once by `app.py`. `tables` opens the engine when the first question about rows comes; `tables_version` names the
     snapshot that it serves. `vocabularies` are kept per grant and
     snapshot, `examples` are the vectors of the tools' examples, `model` is None where none is named.
+    `keeping` is None unless `[cache]` is on.
     `own_embedder` is the deployment's own model where its vectors are in the index, `own_reranker` its own judge of pairs.
     `remote_embedder` is whose vectors the index holds where that is not the local `embedder`, `remote_reranker` who reorders.
     `threads` carry single calls and `leg_threads` whole legs, which wait for calls: in one pool, legs of many askers would hold every
@@ -84,6 +99,7 @@ class Line:
     clock_us: Callable[[], int]
     sealed: Callable[[Record, Link], None]
     alarm: Callable[..., None]
+    keeping: Keeping | None = None
     own_embedder: Embedder | None = None
     own_reranker: OwnReranker | None = None
 
@@ -105,7 +121,10 @@ class Line:
 
 @dataclass(slots=True)
 class Evidence:
-    """What the decision will say, filled while the question moves along. `reads` are the datasets that the tables come of."""
+    """What the decision will say, filled while the question moves along. `reads` are the datasets that the tables come of.
+
+    `judged` are source, document and labels of all text in it, as Cedar allowed them; `until_ms` is from when on, within this day, it
+    would be another; `cache` says whether it was recalled, and `recalled` are then the stages of its gathering."""
 
     route: Route = NO_ROUTE
     passages: tuple[Passage, ...] = ()
@@ -121,6 +140,10 @@ class Evidence:
     nearest: tuple[str, ...] = ()
     egress: Egress | None = None
     data_versions: dict[str, str] = field(default_factory=dict)
+    judged: list[tuple[str, str, Labels]] = field(default_factory=list)
+    until_ms: int | None = None
+    cache: Literal["hit", "miss", "bypass"] | None = None
+    recalled: tuple[Stage, ...] = ()
 
     def add(self, other: Evidence) -> None:
         """What a leg found beside the others."""
@@ -135,6 +158,8 @@ class Evidence:
         self.notes += other.notes
         self.nearest += other.nearest
         self.data_versions |= other.data_versions
+        self.judged += other.judged
+        self.until_ms = min((one for one in (self.until_ms, other.until_ms) if one is not None), default=None)
 
     @property
     def outcome(self) -> Outcome:

@@ -93,7 +93,7 @@ def test_golden_bytes() -> None:
         b'"principal":"ddd4e846f3d7ab0ac89141ad299777ee31f32b4a5e0d864357d1dece20fa00ee","question":{"digest":'
         b'"63eabf41bba1eb7dea0b14bada3cb3332f6e1b4572e4206cb1ab0cab33268708","form":"kept"},"schema":1,"tenant":"fabrikam"}'
     )
-    assert hashlib.sha256(sealed.body).hexdigest() == "8a71c8da96a2bb39ef441be6651d9b98ce450414e4f8bf9823a91bf30ca3071e"
+    assert hashlib.sha256(sealed.body).hexdigest() == "b59f3e2a67436f99ed1a265ee4cfc4fea61033a5057fd2631119969a29fdeea6"
 
 
 @given(
@@ -231,7 +231,7 @@ def test_fields_are_those_of_the_interface() -> None:
     names = [field.alias or name for name, field in decision.decision_model().model_fields.items()]
     assert sorted(names) == sorted(
         "schema decision_id seq at tenant principal question route margin outcome refusal policy_version filter_digests policies "
-        "stages total_us evidence sql egress degraded versions data_versions dropped previous digest".split()
+        "stages total_us evidence sql egress degraded versions data_versions dropped cache previous digest".split()
     )
     assert set(json.loads(ask().body)) < set(names)
 

@@ -209,6 +209,9 @@ def _print_summary(figures: Summary) -> None:
         counts = getattr(figures, name)
         if counts:
             say(f"{name:<16} " + ", ".join(f"{key} {count}" for key, count in counts.items()))
+    if asked := figures.cache.get("hit", 0) + figures.cache.get("miss", 0):
+        hits = figures.cache.get("hit", 0)
+        say(f"{'cache':<16} {hits} of {asked} recalled ({100 * hits / asked:.0f} %), {figures.cache.get('bypass', 0)} past it")
     for store, revoked in figures.revocations.items():
         say(
             f"{'revocation':<16} {store}: {revoked.documents} documents, p50 {revoked.p50_us / 1e6:.2f} s, "
