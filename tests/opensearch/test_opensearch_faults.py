@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
-import ipaddress
-import socket
-import ssl
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from connectors.opensearch_documents import OpenSearchDocuments, Place, search, wire
 from router.errors import SourceError
 from router.filters import ALWAYS, Eq
 from tests.conformance import corpus, suite
 from tests.conformance.corpus import ENTITY, TENANT, document, labels
-from tests.opensearch.opensearch_lab import NODES, OpenSearchLab, call, lab_of
+from tests.opensearch.opensearch_lab import OpenSearchLab, call, lab_of
+from tests.opensearch.tls_front import Front, issue, make_authority
 
 
 @pytest.fixture
@@ -166,97 +157,10 @@ def test_an_index_that_vanishes(lab: OpenSearchLab) -> None:
     assert lab.store.admitted(TENANT, ALWAYS) == []
 
 
-# --- certificates and credentials -------------------------------------------------------------------------------------
-
-
-class Front:
-    """TLS and basic authentication in front of the node, as a proxy or the security plug-in would have them."""
-
-    def __init__(self, certificate: Path, user: str, password: str, ca: Path | None = None) -> None:
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._context.load_cert_chain(certificate)
-        if ca is not None:
-            self._context.load_verify_locations(ca)
-            self._context.verify_mode = ssl.CERT_REQUIRED
-        self._wanted = b"basic " + base64.b64encode(f"{user}:{password}".encode())
-        self.heard = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
-    def _serve(self, near: socket.socket) -> None:
-        with suppress(OSError), self._context.wrap_socket(near, server_side=True) as tls:
-            data = tls.recv(65_536)
-            self.heard += len(data)
-            if self._wanted.lower() not in data.lower():
-                body = b'{"error":{"type":"security_exception","root_cause":[]},"status":401}'
-                head = b"HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                tls.sendall(head % len(body) + body)
-                while tls.recv(65_536):
-                    pass
-                return
-            host, port = NODES[0].removeprefix("http://").split(":")
-            with socket.create_connection((host, int(port))) as far:
-                far.sendall(data)
-                threading.Thread(target=self._back, args=(far, tls), daemon=True).start()
-                while data := tls.recv(65_536):
-                    far.sendall(data)
-
-    def _back(self, far: socket.socket, tls: ssl.SSLSocket) -> None:
-        with suppress(OSError):
-            while data := far.recv(65_536):
-                tls.sendall(data)
-
-    def close(self) -> None:
-        self._listener.close()
-
-
-def _authority(folder: Path, name: str) -> tuple[Path, Any, Any]:
-    """A file with its certificate, and what signs others."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _certify(name, key.public_key(), name, key, authority=True)
-    place = folder / f"{name}.pem"
-    place.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return place, certificate, key
-
-
-def _certify(name: str, public: Any, issuer: str, signer: Any, *, authority: bool) -> Any:
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-    )
-    return builder.sign(signer, hashes.SHA256())
-
-
-def _issue(folder: Path, name: str, authority: tuple[Path, Any, Any]) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _certify(name, key.public_key(), authority[0].stem, authority[2], authority=False)
-    place = folder / f"{name}.pem"
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    place.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + secret)
-    return place
-
-
 def test_certificates_and_credentials(lab: OpenSearchLab, tmp_path: Path) -> None:
     """The right ones work. To a node that is not vouched for nothing is said; a password that expired is a code of its own."""
-    ours, theirs = _authority(tmp_path, "ours"), _authority(tmp_path, "theirs")
-    front = Front(_issue(tmp_path, "node", ours), "ada", "right")
+    ours, theirs = make_authority(tmp_path, "ours"), make_authority(tmp_path, "theirs")
+    front = Front(issue(tmp_path, "node", ours), "ada", "right")
 
     def ask(**more: Any) -> list[str]:
         place = Place((front.address,), **{"username": "ada", "password": "right", "ca": str(ours[0]), **more})
@@ -274,8 +178,8 @@ def test_certificates_and_credentials(lab: OpenSearchLab, tmp_path: Path) -> Non
     failing("store_untrusted", lambda: ask(ca=None))
     assert front.heard == heard, "no credential was sent to it"
     front.close()
-    mutual = Front(_issue(tmp_path, "other", ours), "ada", "right", ca=ours[0])
-    place = Place((mutual.address,), "ada", "right", str(ours[0]), client_cert=str(_issue(tmp_path, "client", ours)))
+    mutual = Front(issue(tmp_path, "other", ours), "ada", "right", ca=ours[0])
+    place = Place((mutual.address,), "ada", "right", str(ours[0]), client_cert=str(issue(tmp_path, "client", ours)))
     store = OpenSearchDocuments(place, lambda: ENTITY, prefix=lab.prefix)
     assert store.admitted(TENANT, Eq("rank", 1)) == ["s/a"]
     store.close()
