@@ -885,8 +885,12 @@ class SqliteDocuments:
             raise _no_generation(generation)
         self.seal(tenant, generation)
         if previous is not None:
-            with contextlib.suppress(SourceError):  # one that is damaged is left behind, and is no generation to go back to
+            try:
                 self.seal(tenant, previous)
+            except SourceError as error:
+                if error.code not in _NOT_WHOLE:
+                    raise
+                previous = None  # damaged: nobody can go back to it
         with _translated():
             self._point(folder, generation)
             for path in folder.glob("g-*"):

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from router.domain import Entry, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState, Switched
+from router.domain import Entry, Generation, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState, Switched
 from router.errors import SourceError, UsageError
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
 from router.ingest.survey import Drop, Labeller, Survey, has_changed, survey_source
@@ -192,6 +192,37 @@ DAMAGED = frozenset({"store_corrupt", "store_unreadable"})
 """Codes of a store of which nothing can be read."""
 
 
+def idle_generations(generations: Sequence[Generation]) -> list[tuple[str, str]]:
+    """(name, why) of those that nobody can go to: of builds that were cut off, and all but the latest before the current one."""
+    current = next((one.name for one in generations if one.current), "")
+    earlier = sorted(
+        (len(one.name), one.name) for one in generations if one.whole and (len(one.name), one.name) < (len(current), current)
+    )
+    superseded = {name for _, name in earlier[:-1]}
+    found: list[tuple[str, str]] = []
+    for one in generations:
+        if not one.whole and not one.current:
+            found.append((one.name, "was never finished, or cannot be read (a run that builds it now ends that)"))
+        elif one.name in superseded:
+            found.append((one.name, "is older than the previous one and was to be removed"))
+    return found
+
+
+def clear_idle(tenant: str, workshop: Workshop) -> list[tuple[str, str]]:
+    """Remove the generations that nobody can go to, in store and manifest, which the caller holds: nobody builds them. (name, why) of
+    those that were there."""
+    store, manifest = workshop.store, workshop.manifest
+    held = store.generations(tenant)
+    idle = dict(idle_generations(held))
+    for name in idle:
+        store.discard(tenant, name)
+    kept = [one.name for one in held if one.name not in idle]
+    unknown = set(manifest.generations(tenant)) - set(kept)
+    if unknown:
+        manifest.keep(tenant, kept)
+    return [*idle.items(), *((name, "was known to the manifest alone") for name in sorted(unknown - idle.keys()))]
+
+
 class _Tenant:
     """One tenant's partition during one run. `shown` is the label digest under which askers see a document now. Of a generation that is
     `unseen` nothing is remembered as removed, and no revocation is measured."""
@@ -230,6 +261,7 @@ class _Tenant:
         held = self._held(before, names)
         self.shown = {info.document_id: info.label_digest for of_source in held.values() for info in of_source.values()}
         if not self.dry_run:
+            self._clear_idle()
             self._open_generation({*held, *(row.source for row in before)} - names)
         written = {} if self.full else held
         for job, report in pairs:
@@ -283,6 +315,11 @@ class _Tenant:
             found.setdefault(info.source, {})[info.document_id] = info
         return found
 
+    def _clear_idle(self) -> None:
+        """What killed runs left."""
+        if not self.unseen:
+            clear_idle(self.tenant, self.workshop)
+
     def _open_generation(self, others: set[str]) -> None:
         store, manifest = self.workshop.store, self.workshop.manifest
         if self.full or self.current is None:
@@ -310,7 +347,7 @@ class _Tenant:
         manifest.remove(
             [], gone_rows([old[info.document_id] for info in lost if info.document_id in old], self.workshop.now_us(), "gone")
         )
-        manifest.keep(self.tenant, {self.generation, self.current or self.generation})
+        manifest.keep(self.tenant, [one.name for one in store.generations(self.tenant)])
 
     def withdraw(self, pairs: Sequence[tuple[SourceJob, SourceReport]], *, unread: bool = False) -> None:
         """Removals and labels of this moment, for a generation whose making took time. With `unread` also documents that were to be read

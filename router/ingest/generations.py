@@ -78,7 +78,7 @@ def roll_back(
         gone = [row for row in workshop.manifest.rows(tenant, current.name) if row.document_id in lost]
         store.switch(tenant, target.name)
         workshop.manifest.remove([], gone_rows(gone, workshop.now_us(), "gone"))
-        workshop.manifest.keep(tenant, {current.name, target.name})
+        workshop.manifest.keep(tenant, [one.name for one in store.generations(tenant)])
         with contextlib.suppress(SourceError):
             workshop.manifest.note_run(summarise_run(run_id, began_us, workshop.now_us(), "done", reports))
     return RolledBack(tenant, current.name, target.name, tuple(reports), len(changes))

@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from router.domain import Entry, IndexRun, LabelChange, ManifestRow, Source
-from router.errors import PointsmanError, UsageError
+from router.domain import Entry, Generation, IndexRun, LabelChange, ManifestRow, Source
+from router.errors import PointsmanError, SourceError, UsageError
 from router.ingest.blocks import REASONS, TRANSIENT
+from router.ingest.build import DAMAGED, idle_generations
 from router.ingest.label import Unlabelled
 from router.ingest.survey import Labeller, Survey, has_changed, survey_source
 from router.ingest.workshop import SourceJob, Workshop
@@ -92,24 +93,78 @@ def _status(source: Source, store: DocStore, manifest: Manifest) -> SourceStatus
 
 def verify_index(jobs: Sequence[SourceJob], workshop: Workshop) -> list[Finding]:
     """Everything that the next run over all sources, which `jobs` are, would change, and the stores' own faults. Changes
-    nothing. Raises `SourceError`."""
-    findings = [finding for tenant in workshop.store.tenants() for finding in _undeclared(tenant, jobs, workshop)]
-    for tenant in dict.fromkeys(job.source.tenant for job in jobs):
-        findings += [Finding(tenant, "", "", "store_fault", fault) for fault in workshop.store.verify(tenant)]
-        generation = workshop.store.generation(tenant) or ""
-        held: dict[str, dict[str, DocumentInfo]] = {}
-        for info in workshop.store.documents(tenant) if generation else ():
-            held.setdefault(info.source, {})[info.document_id] = info
-        for job in jobs:
-            if job.source.tenant == tenant:
-                rows = workshop.manifest.rows(tenant, generation, source=job.source.name) if generation else []
-                findings += _source_findings(job, workshop, generation, rows, held.get(job.source.name, {}))
+    nothing. A source or a store that cannot be looked at is a finding; raises `SourceError` where nothing can be."""
+    findings: list[Finding] = []
+    for tenant in dict.fromkeys([*workshop.store.tenants(), *(job.source.tenant for job in jobs)]):
+        try:
+            findings += _tenant_findings(tenant, [job for job in jobs if job.source.tenant == tenant], workshop)
+        except SourceError as error:
+            if error.code not in DAMAGED:
+                raise
+            findings.append(Finding(tenant, "", "", error.code, f"{error.message}: {error.hint}"))
     return findings
+
+
+def _tenant_findings(tenant: str, jobs: Sequence[SourceJob], workshop: Workshop) -> Iterator[Finding]:
+    generation = workshop.store.generation(tenant) or ""
+    yield from _undeclared(tenant, jobs, workshop)
+    yield from _of_generations(tenant, workshop)
+    for fault in workshop.store.verify(tenant) if jobs else ():
+        yield Finding(tenant, "", "", "store_fault", fault)
+    held: dict[str, dict[str, DocumentInfo]] = {}
+    for info in workshop.store.documents(tenant) if generation else ():
+        held.setdefault(info.source, {})[info.document_id] = info
+    for job in jobs:
+        rows = workshop.manifest.rows(tenant, generation, source=job.source.name) if generation else []
+        try:
+            yield from _source_findings(job, workshop, generation, rows, held.get(job.source.name, {}))
+        except (SourceError, UsageError) as error:
+            yield Finding(tenant, job.source.name, "", "source_failed", f"{error.code}: {error.message}")
+
+
+def _of_generations(tenant: str, workshop: Workshop) -> Iterator[Finding]:
+    """What is wrong with whole generations: left by killed runs, unknown to one of store and manifest, of another model."""
+    generations, card = workshop.store.generations(tenant), workshop.embedder.card
+    for name, why in idle_generations(generations):
+        yield Finding(tenant, "", "", "idle_generation", f"`{name}` {why}")
+    names = {one.name for one in generations}
+    for name in workshop.manifest.generations(tenant):
+        if name not in names:
+            yield Finding(
+                tenant, "", "", "manifest_lags", f"the manifest knows a generation `{name}` that the store does not hold"
+            )
+    for one in generations:
+        if one.current and one.model_id not in (None, card.id):
+            yield Finding(
+                tenant, "", "", "other_model",
+                f"the store holds vectors of `{one.model_id}`, the configuration names `{card.id}`: run `pointsman index --full`",
+            )  # fmt: skip
+    for document_id, name in forgotten_left(tenant, generations, workshop):
+        yield Finding(
+            tenant, document_id.partition("/")[0], document_id, "forgotten_content", f"generation `{name}` still holds it"
+        )
+
+
+def forgotten_left(tenant: str, generations: Sequence[Generation], workshop: Workshop) -> list[tuple[str, str]]:
+    """(document id, generation) of forgotten contents that a generation beside the current one still holds, since erasing them was
+    cut off; those in the current one are a run's own work."""
+    found: list[tuple[str, str]] = []
+    buried: dict[str, frozenset[str]] = {}
+    for one in generations:
+        if one.current or not one.whole:
+            continue
+        held = {info.document_id for info in workshop.store.documents(tenant, generation=one.name)}
+        for row in workshop.manifest.rows(tenant, one.name):
+            if row.source not in buried:
+                buried[row.source] = workshop.manifest.buried(tenant, row.source)
+            if row.content_hash in buried[row.source] and row.document_id in held:
+                found.append((row.document_id, one.name))
+    return found
 
 
 def _undeclared(tenant: str, jobs: Sequence[SourceJob], workshop: Workshop) -> Iterator[Finding]:
     """What no declared source speaks for."""
-    names = {job.source.name for job in jobs if job.source.tenant == tenant}
+    names = {job.source.name for job in jobs}
     for info in workshop.store.documents(tenant) if workshop.store.generation(tenant) else ():
         if info.source not in names:
             yield Finding(
