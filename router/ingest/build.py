@@ -15,7 +15,8 @@ INVARIANT: a run over all sources leaves no text of a tenant whose last source w
 (tests/unit/test_ingest_build.py::test_a_tenant_without_sources_is_cleared).
 INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
 (tests/unit/test_ingest_build.py::test_crash_anywhere).
-INVARIANT: a full build is seen whole or not at all (tests/unit/test_ingest_build.py::test_full_is_atomic).
+INVARIANT: what a full build makes is seen whole or not at all; what may no longer be seen goes before it begins
+(tests/unit/test_ingest_build.py::test_full_is_atomic).
 INVARIANT: what is about to be shown is first held against the labels of that moment, however long its making took
 (tests/unit/test_generations.py::test_labels_that_change_during_a_full_build).
 """
@@ -73,6 +74,8 @@ def index_sources(
             tenants = []
             for name in dict.fromkeys(job.source.tenant for job in jobs):
                 its = [(job, report) for job, report in pairs if job.source.tenant == name]
+                if full and not dry_run:
+                    _let_go(name, its, workshop, run_id, declared)
                 tenant = _Tenant(
                     name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate, judge=judge
                 )
@@ -95,6 +98,29 @@ def index_sources(
                     workshop.manifest.note_run(summarise_run(run_id, began_us, ended_us, outcome, reports))
                     workshop.manifest.note_states(_states(workshop, reports[: len(jobs)], ended_us, outcome, full=full))
     return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
+
+
+def _let_go(
+    tenant: str,
+    pairs: Sequence[tuple[SourceJob, SourceReport]],
+    workshop: Workshop,
+    run_id: str,
+    declared: frozenset[str] | None,
+) -> None:
+    """Before a full build, which may take hours: what may no longer be seen goes from the generation that is shown. Of a damaged one
+    nothing can be taken, and it is not searched either; a source that fails is told by the build itself."""
+    shown = _Tenant(tenant, workshop, run_id, full=False, dry_run=False, progress=None)
+    if shown.current is None:
+        return
+    told = [(job, SourceReport(job.source.name, tenant)) for job, _ in pairs]
+    try:
+        shown.take_away(told, declared, any_model=True)
+    except SourceError as error:
+        if error.code not in DAMAGED:
+            raise
+    for (_, report), (_, first) in zip(pairs, told, strict=True):
+        report.removed, report.relabelled = first.removed, first.relabelled
+        report.revoked.extend(first.revoked)
 
 
 def _states(
@@ -252,12 +278,15 @@ class _Tenant:
         self._lost: list[DocumentInfo] = []
         self._pairs: Sequence[tuple[SourceJob, SourceReport]] = ()
 
-    def take_away(self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None) -> None:
-        """Look at every source, and let go of what may no longer be seen."""
+    def take_away(
+        self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None, *, any_model: bool = False
+    ) -> None:
+        """Look at every source, and let go of what may no longer be seen; for that alone it does not matter who embedded it."""
         self._pairs = pairs
         names = {job.source.name for job, _ in pairs}
         before = self.workshop.manifest.rows(self.tenant, self.current) if self.current else []
-        self._check_model(row for row in before if not self.full or row.source not in names)
+        if not any_model:
+            self._check_model(row for row in before if not self.full or row.source not in names)
         held = self._held(before, names)
         self.shown = {info.document_id: info.label_digest for of_source in held.values() for info in of_source.values()}
         if not self.dry_run:

@@ -467,9 +467,14 @@ def test_full_is_atomic(tmp_path: Path) -> None:
     change_everything(world)
     seen: list[dict[str, Any]] = []
     report = world.index(full=True, progress=lambda _: seen.append(contents(world)))
-    assert report.indexed == 3
+    assert (report.indexed, report.removed, report.relabelled) == (3, 1, 1)
     assert len(seen) == 4
-    assert all(content == before for content in seen)
+    assert all(set(content) == {"a.md", "bad.md", "hr/b.md"} for content in seen), "what is gone is gone at once"
+    assert all(
+        {key: text for key, (text, _) in content.items()}.items() <= {key: text for key, (text, _) in before.items()}.items()
+        for content in seen
+    )
+    assert all(content["hr/b.md"][1]["groups"] == {"corp:hr"} for content in seen), "and labels hold at once"
     assert set(contents(world)) == {"a.md", "c.md", "hr/b.md"}
     assert world.store.generation(TENANT) != first
     assert figures(world.index()) == (0, 3, 0, 0)

@@ -97,6 +97,25 @@ def test_undeclared_sources_go_before_text(world: World) -> None:
     assert [(item.key, item.cause) for item in world.manifest.gone()] == [("x.md", "withdrawn")]
 
 
+def test_a_full_build_takes_away_before_it_begins(world: World) -> None:
+    """Of the generation that is shown meanwhile; also what no declared source speaks for, which is not carried over."""
+    _, second = second_source(world)
+    build.index_sources([*world.jobs(), second], world.workshop())
+    (world.docs / "a.md").unlink()
+    world.write("labels.yaml", NARROWED.replace("{key}", "z.md"), old=False)
+    shown: list[tuple[Any, Any]] = []
+
+    def look(_: Any) -> None:
+        shown.append((world.store.generation(TENANT), [info.document_id for info in world.store.documents(TENANT)]))
+
+    before = world.store.generation(TENANT)
+    report = world.index(full=True, declared=frozenset({"docs"}), progress=look)
+    assert shown == [(before, ["docs/z.md"])]
+    assert world.ids() == ["z.md"]
+    assert world.store.generation(TENANT) != before
+    assert (report.indexed, report.removed, report.relabelled, sum(count for _, count in report.revoked)) == (1, 1, 1, 2)
+
+
 def test_tenants_of_sources_that_are_left_alone_are_kept(world: World) -> None:
     _, second = second_source(world, "zebra")
     world.record = lambda *_: None  # type: ignore[method-assign]
