@@ -13,6 +13,7 @@ document wider than meant (tests/faults/test_documents.py::test_pattern_not_unde
 INVARIANT: a sidecar that fits no document keeps the documents beside it out of the index, for it was meant to narrow one
 (tests/faults/test_documents.py::test_sidecars_of_no_document).
 INVARIANT: matching a name takes time linear in it, whatever the pattern (…::test_patterns_take_linear_time).
+INVARIANT: labels are those of the latest listing, however long the object lives (…::test_labels_are_those_of_the_latest_listing).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Folder:
     # --- listing ---
 
     def entries(self) -> Iterator[Entry | Rejected]:
-        self._rules = load_rules(self._labels, named=self._named)
+        self._rules, self._memo = load_rules(self._labels, named=self._named), {}
         if not self._root.is_dir():
             raise SourceError(
                 "source_missing",

@@ -962,3 +962,30 @@ def test_nothing_is_read_outside_the_limits_by_default() -> None:
     assert (LIMITS.unpacked_bytes, LIMITS.unpacked_ratio, LIMITS.seconds) == (100 * 1024 * 1024, 100, 30.0)
     with pytest.raises(Unreadable, match="too_large"):
         read_document(b"a " * 100, "a.txt", ParseLimits(text_chars=100))
+
+
+# --- a source that lives long ---------------------------------------------------------------------------------------------
+
+
+def test_labels_are_those_of_the_latest_listing(tmp_path: Path) -> None:
+    """A run that waits, or watches, lists again: a rule that says something else under the same number is another rule."""
+    (tmp_path / "a.md").write_text("# A\n\nText.\n")
+    labels = tmp_path / "labels.yaml"
+    documents = Folder(tmp_path)
+    for group in ("corp:all", "corp:board", "corp:hr"):
+        labels.write_text(f'rules:\n  - {{ match: "**", groups: ["{group}"], sensitivity: internal }}\n')
+        (entry,) = documents.entries()
+        assert isinstance(entry, Entry)
+        assert documents.labels(entry).rules[0]["groups"] == [group]
+
+
+def test_what_narrows_while_a_source_object_lives_is_narrowed(world: World) -> None:
+    documents = Folder(world.docs)
+    index_sources([SourceJob(world.source, documents)], world.workshop())
+    (before,) = [info.label_digest for info in world.store.documents(world.source.tenant)]
+    world.write("labels.yaml", RULES.replace("corp:all, ", ""))
+    index_sources([SourceJob(world.source, documents)], world.workshop())
+    (after,) = [info.label_digest for info in world.store.documents(world.source.tenant)]
+    index_sources([SourceJob(world.source, Folder(world.docs))], world.workshop())
+    (fresh,) = [info.label_digest for info in world.store.documents(world.source.tenant)]
+    assert before != after == fresh
