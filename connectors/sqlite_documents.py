@@ -716,7 +716,7 @@ class SqliteDocuments:
                 raise _corrupt()
             return name
 
-    def version(self, tenant: str, *, deadline_s: float | None = None) -> str:
+    def version(self, tenant: str, *, deadline_s: float | None = None, seen: bool = False) -> str:  # noqa: ARG002 (costs no request)
         with self._reading(tenant, self._busy_s if deadline_s is None else deadline_s) as reader:
             return "empty" if reader is None else f"{reader.name}.{reader.meta['writes']}"
 

@@ -90,8 +90,14 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
         ),
     )
     tenant, text = asking.principal.tenant, asking.question.text
-    steps, narrowing = _narrow(asking, replace(steps, strategy=_strategy(asking)))
+    planned = replace(steps, strategy=_strategy(asking))
+    steps, narrowing = _narrow(asking, planned)
     done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, model_id=line.card.id, watch=watch)
+    if narrowing.version and done.found.version not in ("", narrowing.version):  # words were read by what is no longer there
+        again, narrowing = _narrow(asking, planned)
+        if again != steps:
+            steps = again
+            done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, model_id=line.card.id, watch=watch)
     if not done.found.candidates and narrowing.notes:
         steps = apply_narrowing(steps, narrowing.asked, asking.policies.document_type)
         asking.found.degraded.append(Degraded("narrowing", f"nothing found where {', '.join(narrowing.notes)}: searched without"))

@@ -24,14 +24,15 @@ def narrow(asking: Asking, steps: Steps) -> tuple[Steps, Narrowing]:
     asked_for = bool(question.sources or question.filters)
     if not asked_for and asking.line.search.narrowing == "off":
         return steps, Narrowing()
-    fields = _fields(asking, steps)
+    version = asking.line.store.version(asking.principal.tenant, deadline_s=asking.watch.left_s(), seen=True)
+    fields = _fields(asking, steps, version)
     document_type = asking.policies.document_type
     asked = parse_narrowing(fields, question.sources, question.filters) if asked_for else ALWAYS
     meant = Narrowing()
     if asking.line.search.narrowing == "question":
         dated = IN_FORCE in fields.values and document_type.fields[IN_FORCE].kind == "long"
         meant = recognise(question.text, fields, question.now.date(), as_of=dated)
-    narrowing = replace(meant, asked=asked)
+    narrowing = replace(meant, asked=asked, version=version)
     return apply_narrowing(steps, And((asked, meant.recognised)), document_type), narrowing
 
 
@@ -49,11 +50,10 @@ def receipt_of(asking: Asking, term: Filter) -> Receipt:
     return Receipt("narrowing", digest(term, key=asking.line.key, tenant=asking.principal.tenant, source="*"))
 
 
-def _fields(asking: Asking, steps: Steps) -> Fields:
+def _fields(asking: Asking, steps: Steps, version: str) -> Fields:
     """Kept per filter and version of the documents."""
     line, tenant = asking.line, asking.principal.tenant
     sources = tuple(grant.source for grant in asking.grants.search)
-    version = line.store.version(tenant, deadline_s=asking.watch.left_s())
     key = ("fields", asking.policies.version, tenant, steps.text or canonical(steps.filter), sources, version)
 
     def build() -> Fields:

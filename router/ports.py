@@ -166,8 +166,9 @@ class DocStore(Protocol):
         """The digest under which this store files the labels; compare it with `DocumentInfo.label_digest`."""
         ...
 
-    def version(self, tenant: str, *, deadline_s: float | None = None) -> str:
-        """Changes with every committed write (for records and caches, never for answers). Without a deadline the store's own holds."""
+    def version(self, tenant: str, *, deadline_s: float | None = None, seen: bool = False) -> str:
+        """Changes with every committed write (for records and caches, never for answers). Without a deadline the store's own holds.
+        `seen`: the one that was read last is enough, where a new one would cost a request; `Found.version` says what was searched."""
         ...
 
 

@@ -3,7 +3,8 @@
 Every read is one request of several searches, the first of which reads whose index it is. A process sees its own writes at once;
 others see them within the refresh interval of a second, changes of labels and removals at once. Writes are not one transaction, as
 the embedded store's are: a document's list of chunks is written before and after them, so that a write that was cut off is
-finished or taken back by the next (`index verify` names it), and nothing is visible under other labels than its own.
+finished or taken back by the next (`index verify` names it), and nothing is visible under other labels than its own. A removal or
+change of labels and the version that says so become visible together.
 The file is above 400 lines because the port has twenty calls.
 
 INVARIANT: every read carries a filter, lowered to `bool.filter`; nothing is filtered after top-k
@@ -245,8 +246,11 @@ class OpenSearchDocuments:
                 found.add(tenant)
         return sorted(found)
 
-    def version(self, tenant: str, *, deadline_s: float | None = None) -> str:
-        """Of what a search would find now."""
+    def version(self, tenant: str, *, deadline_s: float | None = None, seen: bool = False) -> str:
+        """Of what a search would find now, or of what the latest one found."""
+        known = self._partitions.seen(tenant) if seen else None
+        if known is not None:
+            return known.version
         state = self._partitions.state(tenant, self._partitions.soon() if deadline_s is None else Deadline(deadline_s))
         return "empty" if state is None else state.version
 
@@ -317,8 +321,8 @@ class OpenSearchDocuments:
                 return 0
             state = self._partitions.prepare(state, [filed[name] for name in changed], [labels[name] for name in changed], None)
             self._wire.write_many(state.index, self._relabelling(changed, rows, filed), missing_ok=True)
-            self._partitions.refresh(state.index, self._partitions.soon())
             self._partitions.note(replace(state, writes=state.writes + 1))
+            self._partitions.refresh(state.index, self._partitions.soon())
         return len(changed)
 
     def _relabelling(
@@ -347,8 +351,8 @@ class OpenSearchDocuments:
                 yield from (mapping.remove_entry(member, own) for member in (*members, own))
 
         self._wire.write_many(state.index, entries())
-        self._partitions.refresh(state.index, self._partitions.soon())
         self._partitions.note(replace(state, writes=state.writes + 1))
+        self._partitions.refresh(state.index, self._partitions.soon())
         return len(held)
 
     def _members(self, index: str, document_ids: Sequence[str]) -> dict[str, list[str]]:
@@ -495,8 +499,8 @@ class OpenSearchDocuments:
             if not doubtful:
                 return []
             self._wire.write_many(state.index, self._removing(state, rows, doubtful))
-            self._partitions.refresh(state.index, self._partitions.soon())
             self._partitions.note(replace(state, writes=state.writes + 1))
+            self._partitions.refresh(state.index, self._partitions.soon())
         return [f"documents that contradicted themselves were removed ({len(doubtful)})"]
 
     def _removing(self, state: Partition, rows: Mapping[str, Any], doubtful: Iterable[str]) -> Iterator[str]:

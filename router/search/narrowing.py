@@ -48,12 +48,14 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """`asked` must hold; `recognised` is given up where nothing is found under it. `notes` say in words what was recognised."""
+    """`asked` must hold; `recognised` is given up where nothing is found under it. `notes` say in words what was recognised, by what
+    documents were labelled with at `version`."""
 
     asked: Filter = ALWAYS
     recognised: Filter = ALWAYS
     notes: tuple[str, ...] = ()
     as_of: date | None = None
+    version: str = ""
 
 
 def build_fields(document_type: EntityType, sources: Iterable[str], labels: Iterable[Labels]) -> Fields:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.domain import SOURCE_FIELD, Steps
+from router.ask import ask
+from router.domain import SOURCE_FIELD, Question, Steps
 from router.errors import UsageError
-from router.filters import ALWAYS, And, EntityType, Eq, Field, Overlaps, compile_filter, digest, matches
+from router.filters import ALWAYS, And, EntityType, Eq, Field, Overlaps, canonical, compile_filter, digest, matches
 from router.narrow import apply_narrowing
 from router.plan import with_source
 from router.search.dates import find_as_of, parse_period, to_ms
@@ -271,6 +273,42 @@ def test_recognised_gives_way_where_nothing_is_found(tmp_path):
         assert "as of 1990-03-31" in next(stage.note for stage in answer.stages if stage.name == "plan")
         strict = ask_as(router, "ada", PRESS, filters=["effective_from=1990"])
         assert strict.outcome == "empty"
+
+
+class Far:
+    """A store elsewhere: somebody gave its documents labels since its version was read last."""
+
+    def __init__(self, real):
+        self._real, self.seen, self.searched = real, "1", []
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def version(self, tenant, *, deadline_s=None, seen=False):
+        return self.seen
+
+    def admitted_labels(self, tenant, f, *, deadline_s):
+        return [] if self.seen == "1" else self._real.admitted_labels(tenant, f, deadline_s=deadline_s)
+
+    def search(self, search):
+        self.seen = "2"
+        self.searched.append(search.filter)
+        return replace(self._real.search(search), version="2")
+
+
+def test_words_are_read_by_the_labels_that_were_searched(tmp_path):
+    """The version that was read last is enough to begin with; where the search met another, words are read again by what is there."""
+    with world.open_world(tmp_path / "world") as router:
+        far = Far(router.line.store)
+        line = replace(router.line, store=far)
+        for searches in (2, 1):
+            far.searched.clear()
+            asked = Question("which torque do the bolts take as of March 2026?", world.NOW, 5, 20.0, route="documents")
+            answer = ask(line, router.mint("ada"), asked)
+            assert answer.passages
+            assert len(far.searched) == searches
+            assert "effective_from" in canonical(far.searched[-1])
+            assert [receipt.leg for receipt in answer.filters if receipt.leg == "narrowing"] == ["narrowing"]
 
 
 # --- days -------------------------------------------------------------------------------------------------------------
