@@ -10,7 +10,8 @@
 #
 # Fetched once by Maven into its own cache and checked by SHA-256. Needs a JDK of version 21 or later (OPENSEARCH_JAVA_HOME, or one
 # beside the others of this machine). As root, nodes run as user `nobody` (OpenSearch refuses to run as root).
-# HEAP (default 512m, with three nodes 320m) is each node's memory, PORT (default 19201) the first of the ports.
+# HEAP (default 512m, with three nodes 320m) is each node's memory, PORT (default 19201) the first of the ports, SETTINGS further
+# lines of a new node's opensearch.yml.
 set -eu
 
 version=3.5.0
@@ -102,6 +103,7 @@ configure() { # NODE COUNT
         echo "bootstrap.memory_lock: false"
         echo "action.auto_create_index: false"
         echo "cluster.routing.allocation.disk.threshold_enabled: false"
+        echo "${SETTINGS:-}"
         if [ "$2" = 1 ]; then
             echo "discovery.type: single-node"
         else

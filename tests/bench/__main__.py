@@ -29,6 +29,8 @@ BENCHES = (
     "sql",
     "planner",
 )
+ASKED_FOR = ("opensearch", "revocation")
+"""Run by name only: they need a node of OpenSearch, and minutes to fill it."""
 
 
 def main() -> int:
@@ -55,7 +57,7 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures as ratios inside one run.")
-    parser.add_argument("--only", action="append", choices=BENCHES, help="run this bench only; may be repeated")
+    parser.add_argument("--only", action="append", choices=(*BENCHES, *ASKED_FOR), help="run this bench only; may be repeated")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--dir", type=Path, help="where to build the throw-away stores; default: the system's temporary folder")
     return parser.parse_args()
