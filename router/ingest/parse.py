@@ -5,6 +5,8 @@ It has a memory limit, a clock, no network, and can write no file. Bytes go in, 
 
 INVARIANT: a document that hangs, bursts memory or crashes the process is a reported failure, and the next document is
 read (tests/faults/test_documents.py::test_parser_that_hangs, ::test_parser_that_crashes, ::test_parser_out_of_memory).
+INVARIANT: a document that was being read when the process was told to end is not taken for a broken one
+(tests/faults/test_documents.py::test_parser_that_is_told_to_end).
 INVARIANT: a parser process reaches no network and writes no file (tests/unit/test_ingest_parse.py::test_no_network).
 INVARIANT: nothing from a parser process is unpickled (tests/unit/test_ingest_parse.py::test_reply_is_plain_json).
 """
@@ -20,11 +22,13 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
+from router.errors import SourceError
 from router.forked import start_without_main
 from router.ingest.blocks import LIMITS, REASONS, Parsed, ParseLimits, Unreadable, from_plain, to_plain
 from router.ingest.detect import read_document
 
 REPLACE_AFTER = 200
+_ENDED_UNSEEN = 255  # what is said of a process whose fork server was ended with it
 _GRACE_S = 2.0  # for a process that is late because the machine is busy: its own alarm rings first
 
 
@@ -96,10 +100,13 @@ class Parser:
         raise failure
 
     def _lost(self) -> Unreadable:
-        """What became of the process, and its end."""
+        """What became of the process, and its end. Raises `SourceError` where it was told to end, as a supervisor tells all processes
+        of a group: that is no fault of the document, which stays as it is."""
         self._process.join(_GRACE_S)
         code = self._process.exitcode
         self._kill()
+        if code in (-signal.SIGTERM, _ENDED_UNSEEN):
+            raise SourceError("parser_ended", "the process that reads documents was told to end", "run again", retryable=True)
         if code == -signal.SIGALRM:
             return Unreadable("timeout", f"not read within {self._limits.seconds:g} s")
         if code == -signal.SIGKILL:

@@ -45,6 +45,9 @@ class Stop:
         self.signal = number
         os.write(self._write, b"!")
 
+    def asked(self) -> bool:
+        return self.signal != 0
+
     def check(self, _: Progress | None = None) -> None:
         """Raises `Stopped` once it was asked; takes the place of progress."""
         if self.signal:
@@ -122,7 +125,7 @@ def run_rounds(
     is told once and waited for. Ends when `stop` was asked; what is no `PointsmanError` ends it, too."""
     rests: dict[str, _Rest] = {}
     number, failed, busy = 0, 0, False
-    while not stop.signal:
+    while not stop.asked():
         began_s, at_us = clock(), time.time_ns() // 1000
         resting = {name: rest.until_s - began_s for name, rest in rests.items() if rest.until_s > began_s}
         seen, error = Seen(), None
@@ -131,6 +134,8 @@ def run_rounds(
         except Stopped:
             return
         except PointsmanError as caught:
+            if stop.asked():  # whoever ends all processes of a group ends those that this one works with, too
+                return
             error = caught
         if error is not None and error.code == BUSY:
             if not busy:

@@ -411,6 +411,23 @@ def test_parser_that_crashes() -> None:
             assert parser.parse(b"Some text.\n", "a.txt").blocks[0].text == "Some text."
 
 
+def test_parser_that_is_told_to_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a supervisor that ends every process of a group: the run ends, and the document that was being read is shown as before."""
+    world.index()
+    world.write("good.md", "word another word\n\n" * 200_000)
+    start = Parser.start
+
+    def ended(self: Parser, data: bytes, name: str) -> None:
+        start(self, data, name)
+        os.kill(self._process.pid, signal.SIGTERM)
+
+    monkeypatch.setattr(Parser, "start", ended)
+    with pytest.raises(SourceError, match="parser_ended"):
+        world.index()
+    monkeypatch.undo()
+    assert world.text("good.md") == "Stays where it is."
+
+
 def test_failures_that_may_pass_are_tried_again(world: World) -> None:
     world.write("slow.md", "word another word\n\n" * 100_000)
     assert world.failed(world.index(limits=ParseLimits(seconds=0.05)))["slow.md"] == "timeout"
