@@ -129,6 +129,10 @@ def test_it_keeps_up(config: Path, watching: Watching) -> None:
     deleted = run_command("index", "status", "--deleted", "--json", "--config", config, cwd=config.parent)
     assert [item["document_id"] for item in json.loads(deleted.stdout)["deleted"]] == ["handbook/staff/belt.md"]
     summary = run_command("log", "summary", "--json", "--config", config, cwd=config.parent)
+    words = run_command("log", "summary", "--config", config, cwd=config.parent).stdout.decode()
+    assert "revocation       sqlite: 2 documents, p50 " in words
+    status = run_command("index", "status", "--config", config, cwd=config.parent).stdout.decode()
+    assert "changes not indexed" in status
     revoked = json.loads(summary.stdout)["revocations"]["sqlite"]
     assert revoked["documents"] == 2
     assert 0 < revoked["p50_us"] <= revoked["max_us"]
@@ -158,6 +162,28 @@ def test_interrupt_between_two_documents(config: Path, watching: Watching, numbe
         assert 20 < held < 400
         assert router.manifest.runs(limit=1)[0].outcome in ("interrupted", "failed")
         assert not any(status.failures for status in router.index_status().sources)
+
+
+def test_people_are_told_what_changed_and_what_failed(config: Path) -> None:
+    """Without --json: nothing of rounds that changed nothing; what fails once, and that it is well again."""
+    command = [*COMMAND, "index", "--watch", "--every", "0.3", "--config", str(config)]
+    env = {**os.environ, "PYTHONPATH": str(world.ROOT), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=config.parent, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        (config.parent / "notes").rename(config.parent / "away")
+        failed = process.stdout.readline()
+        write_page(config.parent, "handbook/staff/new.md", "# Grease\n\nGrease the press with PN-70001.")
+        changed = process.stdout.readline()
+        (config.parent / "away").rename(config.parent / "notes")
+        well = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG_S) == 0
+        rest = process.stdout.read()
+    assert "notes: " in failed
+    assert "it is tried again" in failed
+    assert "1 indexed, 0 relabelled, 0 removed" in changed
+    assert "notes: well again" in well
+    assert rest == ""
 
 
 def test_a_failing_source_stops_nobody(config: Path, watching: Watching) -> None:

@@ -116,6 +116,9 @@ def run_watch(
                 raise UsageError("watch_without_source", "only tables are named", "name a source, or none for all")
             router.jobs(named)
             told = _Told(as_json)
+            if sys.stderr.isatty():
+                pause_s = router.settings.index.every_s if every_s is None else every_s
+                console(error=True).print(f"looking every {pause_s:g} s; Ctrl-C ends it", style="dim")
             for done in router.watch(
                 named,
                 stop=stop,
@@ -177,9 +180,7 @@ def _round_words(done: Round) -> str:
     words = [f"{sum(getattr(one, name) for one in reports)} {name}" for name in ("indexed", "relabelled", "removed")]
     revoked = Revocation.of(pair for one in reports for pair in one.revoked)
     if revoked.documents:
-        words.append(
-            f"the last of {revoked.documents} changed or removed documents {revoked.max_us / 1e6:.1f} s after it changed at most"
-        )
+        words.append(f"what was taken away was gone {revoked.max_us / 1e6:.1f} s after its change at the latest")
     words += [f"table {table.table} {table.outcome}" for table in done.seen.tables if table.outcome != "unchanged"]
     return f"{', '.join(words)}; {done.elapsed_s:.1f} s"
 
