@@ -971,6 +971,24 @@ def _open_served(database: Path | str) -> Any:
     return con
 
 
+def read_values(database: Path, relation: str, tenant: str, columns: Sequence[str], *, most: int) -> list[tuple[Any, ...]]:
+    """Each distinct combination of these columns behind the tenant that `tenant`, an expression of governance.yaml, gives for it; none
+    where there are more than `most`. For columns whose values a reviewer marked as everybody's."""
+    schema, table = _two(relation)
+    wanted = ", ".join(f"CAST({quote_name(column)} AS VARCHAR)" for column in columns)
+    place = f"{SERVED}.{quote_name(schema)}.{quote_name(table)}"
+    con = _open_served(database)
+    try:
+        rows = con.execute(
+            f"SELECT DISTINCT CAST(({tenant}) AS VARCHAR), {wanted} FROM {place} ORDER BY ALL LIMIT {most + 1}"
+        ).fetchall()
+    except duckdb.Error:
+        raise SourceError("sql_relation", *_FAULTS["sql_relation"]) from None
+    finally:
+        con.close()
+    return rows if len(rows) <= most else []
+
+
 class PhysicalCopies:
     """A plain engine that holds only the granted rows and columns, under the governed names. Runs any text unguarded: an
     oracle for evaluation, never a door."""

@@ -42,6 +42,7 @@ from router.domain import (
     Candidate,
     Chunk,
     Embedded,
+    Entity,
     Found,
     Generation,
     IndexedDocument,
@@ -82,7 +83,7 @@ from router.lexicon import STOP_WORDS, expand
 from router.ports import DocumentInfo
 from router.storable import check_document, check_labels, indexed_text, partition_name
 
-SCHEMA = 2
+SCHEMA = 3
 OLDEST_SQLITE = (3, 51, 3)  # before it, two connections in WAL mode could corrupt a file
 BUSY_S = 20.0
 _GENERATION = re.compile(r"g-\d{6,}")
@@ -108,6 +109,13 @@ DROP INDEX document_source;
 {_DOCUMENT}
 INSERT INTO document SELECT did, id, source, lid FROM document_1;
 DROP TABLE document_1;
+UPDATE meta SET value = '2' WHERE key = 'schema';"""
+_ENTITIES = """
+CREATE TABLE entity(name TEXT NOT NULL, rid INTEGER NOT NULL, subject INTEGER NOT NULL, PRIMARY KEY(name, rid)) STRICT, WITHOUT ROWID;
+CREATE INDEX entity_chunk ON entity(rid);"""
+_UPGRADE_TO_3 = f"""
+ALTER TABLE chunk ADD COLUMN entities TEXT NOT NULL DEFAULT '[]';
+{_ENTITIES}
 UPDATE meta SET value = '{SCHEMA}' WHERE key = 'schema';"""
 _TABLES = f"""
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -118,8 +126,9 @@ CREATE TABLE label_set(field TEXT NOT NULL, value TEXT NOT NULL, lid INTEGER NOT
 {_DOCUMENT}
 CREATE TABLE chunk(rid INTEGER PRIMARY KEY, did INTEGER NOT NULL, ordinal INTEGER NOT NULL, title TEXT NOT NULL, heading_path TEXT NOT NULL,
                    body TEXT NOT NULL, kind TEXT NOT NULL, uri TEXT NOT NULL, span TEXT NOT NULL, context TEXT NOT NULL, version TEXT,
-                   language TEXT, meta TEXT NOT NULL) STRICT;
+                   language TEXT, meta TEXT NOT NULL, entities TEXT NOT NULL DEFAULT '[]') STRICT;
 CREATE UNIQUE INDEX chunk_place ON chunk(did, ordinal);
+{_ENTITIES}
 CREATE TABLE cn(rid INTEGER PRIMARY KEY, lid INTEGER NOT NULL, len INTEGER NOT NULL, id TEXT NOT NULL UNIQUE) STRICT;
 CREATE INDEX cn_label ON cn(lid, rid, id);
 CREATE TABLE emb(rid INTEGER PRIMARY KEY, v BLOB NOT NULL) STRICT;
@@ -152,6 +161,13 @@ top AS MATERIALIZED (SELECT coalesce(sum(2.2 * ln(1 + (st.n - coalesce(df.n, 0) 
   FROM json_each(:terms) q LEFT JOIN df ON df.t = q.value CROSS JOIN st)"""
 _ONE_INDEX = f"""(c.idx = {_ONLY} OR c.idx =
   CASE WHEN c."s_{SOURCE_FIELD}" IN (SELECT value FROM json_each(:plain)) THEN {_PLAIN} ELSE {_CONTEXTUAL} END)"""
+_NAMING = """
+ent AS MATERIALIZED (SELECT m.rid rid FROM json_each(:entities) q CROSS JOIN entity m ON m.name = q.value
+  GROUP BY m.rid HAVING count(*) = json_array_length(:entities))"""
+_SEEN, _SUMMED = "WHERE k.lid IN (SELECT lid FROM ok)", " FROM ok),"
+_NAMED = " AND k.rid IN (SELECT rid FROM ent)"
+_COUNTED = f" FROM (SELECT count(*) n, coalesce(sum(k.len), 0) s FROM cn k {_SEEN}{_NAMED})),"
+"""Where chunks must name something they are told apart one by one, and so are their statistics."""
 _NO_LEXICAL = """
 st AS MATERIALIZED (SELECT coalesce(sum(n), 0) n FROM ok),
 scored(rid, s) AS MATERIALIZED (SELECT 0, 0.0 WHERE 0),
@@ -167,9 +183,15 @@ SELECT k.id, d.id, d.source, coalesce(x.s, 0.0), {cosine}, k.rid IN (SELECT rid 
 FROM (SELECT rid FROM lex UNION SELECT rid FROM den) u CROSS JOIN cn k ON k.rid = u.rid CROSS JOIN chunk h ON h.rid = u.rid
 CROSS JOIN document d ON d.did = h.did CROSS JOIN emb e ON e.rid = u.rid LEFT JOIN scored x ON x.rid = u.rid CROSS JOIN st CROSS JOIN top
 ORDER BY k.id"""
+_SUBJECTS = """(SELECT * FROM (SELECT w.*, row_number() OVER (PARTITION BY w.at ORDER BY w.document) place FROM (
+  SELECT q.key at, q.value name, n.rid rid, n.lid lid, n.id id, o.id document,
+         row_number() OVER (PARTITION BY q.key, o.id ORDER BY p.ordinal, n.id) first
+  FROM json_each(:names) q CROSS JOIN entity m ON m.name = q.value AND m.subject CROSS JOIN cn n ON n.rid = m.rid
+  CROSS JOIN chunk p ON p.rid = m.rid CROSS JOIN document o ON o.did = p.did WHERE n.lid IN (SELECT lid FROM ok)) w
+WHERE w.first = 1) WHERE place <= :most) k"""
 _STORED = """
 SELECT k.id, d.id, d.source, h.ordinal, h.title, h.heading_path, h.body, h.kind, h.uri, h.span, h.context, h.version, h.language, h.meta,
-       l.json, t.ids, t.vectors, t.scale
+       {entities}, l.json, t.ids, t.vectors, t.scale
 FROM {origin} CROSS JOIN chunk h ON h.rid = k.rid CROSS JOIN document d ON d.did = h.did CROSS JOIN label l ON l.lid = k.lid
 CROSS JOIN tok t ON t.rid = k.rid WHERE k.lid IN (SELECT lid FROM ok) ORDER BY {order}"""
 
@@ -344,6 +366,15 @@ def _span(text: str) -> Span:
     return Span(page, tuple(lines) if lines else None, sheet)
 
 
+def _entities_json(entities: Sequence[Entity]) -> str:
+    return json.dumps([[entity.kind, entity.name, int(entity.subject)] for entity in entities], separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=1024)
+def _entities(text: str) -> tuple[Entity, ...]:
+    return tuple(Entity(kind, name, bool(subject)) for kind, name, subject in json.loads(text))
+
+
 def _stored(row: tuple[Any, ...]) -> Stored:
     (
         chunk_id,
@@ -360,6 +391,7 @@ def _stored(row: tuple[Any, ...]) -> Stored:
         version,
         language,
         meta,
+        entities,
         labels,
         *tokens,
     ) = row
@@ -378,6 +410,7 @@ def _stored(row: tuple[Any, ...]) -> Stored:
         version=version,
         language=language,
         meta={} if meta == "{}" else json.loads(meta),
+        entities=() if entities == "[]" else _entities(entities),
     )
     return Stored(chunk, _labels_of(labels), *tokens)
 
@@ -495,6 +528,11 @@ class _Reader:
         """Whether the file tells a document's two indexes apart; files of the first schema have one."""
         return self.meta.get("schema") != "1"
 
+    @property
+    def has_entities(self) -> bool:
+        """Whether the file knows what its chunks name; in an older one nobody wrote that down."""
+        return self.meta.get("schema") not in ("1", "2")
+
     def terms(self, text: str) -> list[str]:
         """The question's distinct stems; stop words only when there is nothing else."""
         cleaned = expand(text.replace("\0", " ")).encode("utf-8", "replace")
@@ -570,13 +608,18 @@ class SqliteDocuments:
                 where, values = f"{where} AND {_ONE_INDEX}", {**values, "plain": json.dumps(sorted(search.plain))}
             terms = [] if search.text is None else reader.terms(search.text)
             lexical, dense = bool(terms), search.vector is not None
+            named = bool(search.entities)
+            if named:
+                if not reader.has_entities:
+                    return Found((), 0)
+                values = {**values, "entities": json.dumps(sorted(search.entities))}
             bound = {**values, "limit": max(0, search.limit)}
             if lexical:
                 bound["terms"] = json.dumps(terms)
             if dense:
                 bound["vector"] = search.vector
-            rows = reader.con.execute(_search_sql(where, lexical=lexical, dense=dense), bound).fetchall()
-            admitted = _count(rows[0][7]) if rows else _admitted(reader, where, values)
+            rows = reader.con.execute(_search_sql(where, lexical=lexical, dense=dense, named=named), bound).fetchall()
+            admitted = _count(rows[0][7]) if rows else _admitted(reader, where, values, named=named)
             possible = float(str(rows[0][8])) if rows else 0.0
         return Found(tuple(_candidate(row) for row in rows), admitted, possible)
 
@@ -623,6 +666,20 @@ class SqliteDocuments:
         )
         return self._read_stored(tenant, f, origin, "k.id", {"ids": json.dumps(list(document_ids))}, deadline_s, twins=False)
 
+    def subjects(self, tenant: str, names: Sequence[str], f: Filter, *, most: int, deadline_s: float) -> list[tuple[str, Stored]]:
+        self._check(f)
+        if isinstance(f, Never) or not names:
+            return []
+        with self._reading(tenant, deadline_s) as reader:
+            if reader is None or not reader.has_entities:
+                return []
+            where, bound = self._where(f, reader)
+            ok = _OK.format(where=f"{where} AND c.idx <> {_CONTEXTUAL}")
+            rows = _STORED.format(origin=_SUBJECTS, order="k.at, k.document", entities="k.name, h.entities")
+            values = {**bound, "names": json.dumps(list(dict.fromkeys(names))), "most": most}
+            found = reader.con.execute(f"WITH {ok} {rows}", values).fetchall()
+        return [(str(row[14]), _stored((*row[:14], *row[15:]))) for row in found]
+
     def _read_stored(
         self,
         tenant: str,
@@ -643,7 +700,8 @@ class SqliteDocuments:
             where, bound = self._where(f, reader)
             if reader.has_two and not twins:
                 where = f"{where} AND c.idx <> {_CONTEXTUAL}"
-            sql = f"WITH {_OK.format(where=where)} {_STORED.format(origin=origin, order=order)}"
+            entities = "h.entities" if reader.has_entities else "'[]'"
+            sql = f"WITH {_OK.format(where=where)} {_STORED.format(origin=origin, order=order, entities=entities)}"
             return [_stored(row) for row in reader.con.execute(sql, {**bound, **values})]
 
     def documents(self, tenant: str, *, generation: str | None = None) -> Iterator[DocumentInfo]:
@@ -1008,6 +1066,8 @@ class SqliteDocuments:
         _check_partition(meta, tenant)
         if meta["schema"] == "1":
             con.execute(_UPGRADE)
+        if meta["schema"] in ("1", "2"):
+            con.execute(_UPGRADE_TO_3)
         if model is not None and meta.setdefault("model_id", model.id) != model.id:
             raise SourceError(
                 "model_mismatch", "the index was built with another embedding model", "run `pointsman index --full`"
@@ -1120,14 +1180,18 @@ def _refill(con: apsw.Connection, entity: EntityType) -> None:
     con.execute("INSERT OR REPLACE INTO meta VALUES('fields', ?)", (_fields_json(entity),))
 
 
-def _admitted(reader: _Reader, where: str, values: dict[str, Any]) -> int:
-    return _count(reader.con.execute(f"WITH {_OK.format(where=where)} SELECT coalesce(sum(n), 0) FROM ok", values).get)
+def _admitted(reader: _Reader, where: str, values: dict[str, Any], *, named: bool) -> int:
+    parts = [_OK.format(where=where), *([_NAMING] if named else [])]
+    counted = f"SELECT count(*) FROM cn k {_SEEN}{_NAMED}" if named else "SELECT coalesce(sum(n), 0) FROM ok"
+    return _count(reader.con.execute(f"WITH {','.join(parts)} {counted}", values).get)
 
 
-def _search_sql(where: str, *, lexical: bool, dense: bool) -> str:
-    parts = (_OK.format(where=where), _LEXICAL if lexical else _NO_LEXICAL, _DENSE if dense else _NO_DENSE)
+def _search_sql(where: str, *, lexical: bool, dense: bool, named: bool) -> str:
+    legs = [_LEXICAL if lexical else _NO_LEXICAL, _DENSE if dense else _NO_DENSE]
+    if named:
+        legs = [_NAMING, *(leg.replace(_SEEN, _SEEN + _NAMED).replace(_SUMMED, _COUNTED) for leg in legs)]
     cosine = "coalesce(1.0 - vec_distance_cosine(e.v, :vector), 0.0)" if dense else "0.0"
-    return f"WITH {','.join(parts)} {_BOTH.format(cosine=cosine)}"
+    return f"WITH {','.join([_OK.format(where=where), *legs])} {_BOTH.format(cosine=cosine)}"
 
 
 def _count(value: Any) -> int:
@@ -1152,7 +1216,7 @@ def _remove(con: apsw.Connection, document_ids: Sequence[str]) -> int:
     for document_id in document_ids:
         dids = con.execute("SELECT did FROM document WHERE id = ?", (document_id,)).fetchall()
         for did in dids:
-            for table in ("ft", "cn", "emb", "tok"):
+            for table in ("ft", "cn", "emb", "tok", "entity"):
                 con.execute(f"DELETE FROM {table} WHERE rid IN (SELECT rid FROM chunk WHERE did = ?)", did)
             con.execute("DELETE FROM chunk WHERE did = ?", did)
             con.execute("DELETE FROM document WHERE did = ?", did)
@@ -1178,8 +1242,8 @@ def _insert_chunk(con: apsw.Connection, did: int, lid: int, chunk: Chunk, embedd
     body = expand(indexed_text(chunk))
     length = len(_tokens(stems, body.encode()))
     con.execute(
-        "INSERT INTO chunk(did, ordinal, title, heading_path, body, kind, uri, span, context, version, language, meta) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO chunk(did, ordinal, title, heading_path, body, kind, uri, span, context, version, language, meta, entities) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             did,
             chunk.ordinal,
@@ -1193,6 +1257,7 @@ def _insert_chunk(con: apsw.Connection, did: int, lid: int, chunk: Chunk, embedd
             chunk.version,
             chunk.language,
             json.dumps(dict(chunk.meta), sort_keys=True),
+            _entities_json(chunk.entities),
         ),
     )
     rid = con.last_insert_rowid()
@@ -1200,6 +1265,8 @@ def _insert_chunk(con: apsw.Connection, did: int, lid: int, chunk: Chunk, embedd
     con.execute("INSERT INTO emb(rid, v) VALUES(?, ?)", (rid, embedded.vector))
     con.execute("INSERT INTO tok VALUES(?, ?, ?, ?)", (rid, embedded.token_ids, embedded.token_vectors, embedded.token_scale))
     con.execute("INSERT INTO ft(rid, body) VALUES(?, ?)", (rid, body))
+    named = [(entity.name, rid, int(entity.subject)) for entity in chunk.entities]
+    con.executemany("INSERT OR IGNORE INTO entity(name, rid, subject) VALUES(?, ?, ?)", named)
 
 
 # --- verifying and mending --------------------------------------------------------------------------------------------
@@ -1228,8 +1295,15 @@ _WRONG_COUNTS = "(l.n, l.s) IS NOT (SELECT count(*), coalesce(sum(len), 0) FROM 
 _LEFT_OVER = {
     **dict.fromkeys(_PARTS, "rid NOT IN (SELECT rid FROM chunk WHERE did IN (SELECT did FROM document))"),
     "chunk": "did NOT IN (SELECT did FROM document)",
+    "entity": "rid NOT IN (SELECT rid FROM chunk WHERE did IN (SELECT did FROM document))",
 }
 """Rows that belong to no document, by table."""
+
+
+def _left_over(con: apsw.Connection) -> dict[str, str]:
+    """Of the tables that the file has: one of an older schema is verified as it is."""
+    tables = {str(name) for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+    return {table: where for table, where in _LEFT_OVER.items() if table in tables}
 
 
 def _faults(con: apsw.Connection, tenant: str, entity: EntityType) -> list[str]:
@@ -1244,7 +1318,7 @@ def _faults(con: apsw.Connection, tenant: str, entity: EntityType) -> list[str]:
     if count := con.execute(f"SELECT count(*) FROM label l WHERE {_WRONG_COUNTS}").get:
         faults.append(f"a label whose counts are wrong ({count})")
     if count := sum(
-        _count(con.execute(f"SELECT count(*) FROM {table} WHERE {where}").get) for table, where in _LEFT_OVER.items()
+        _count(con.execute(f"SELECT count(*) FROM {table} WHERE {where}").get) for table, where in _left_over(con).items()
     ):
         faults.append(f"rows of no document ({count})")
     forged = _forged(con)
@@ -1327,7 +1401,7 @@ def _mend(con: apsw.Connection, entity: EntityType) -> list[str]:
     if ids:
         _remove(con, ids)
         done.append(f"documents that contradicted themselves were removed ({len(ids)})")
-    for table, where in _LEFT_OVER.items():
+    for table, where in _left_over(con).items():
         con.execute(f"DELETE FROM {table} WHERE {where}")
         left += con.changes()
     if left:

@@ -182,7 +182,8 @@ class Steps:
     """The plan of one question: one filter over all granted sources, the legs, and how many candidates each gives.
 
     `text` is the filter's canonical text where it is known. `plain` names the granted sources whose plain index is searched, where
-    they have a contextual one, too. `narrowed` is the filter AND what the question narrows by, where it does."""
+    they have a contextual one, too. `narrowed` is the filter AND what the question narrows by, where it does; `entities` are names
+    that every hit must hold, as the caller asked."""
 
     strategy: str
     filter: Filter
@@ -192,6 +193,7 @@ class Steps:
     text: str | None = field(default=None, compare=False)
     plain: frozenset[str] = frozenset()
     narrowed: Filter | None = None
+    entities: frozenset[str] = frozenset()
 
     @property
     def searched(self) -> Filter:
@@ -211,12 +213,26 @@ class Span:
     sheet: str | None = None
 
 
+EntityKind = Literal["code", "product", "name", "value"]
+"""A code by its shape, a product by front matter, a name as people have, a stored value that is everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A thing that a chunk names. `name` is the same for every spelling (`lexicon.code_name`); of a `subject` the chunk, its heading
+    or its document is about."""
+
+    kind: EntityKind
+    name: str
+    subject: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One retrievable piece. `chunk_id` is `document_id#ordinal`; `document_id` is `source/` + the key inside the source.
 
     `context` goes in front of both legs and is never evidence. `meta` holds front matter that is not a label,
-    for code also `scope` and `imports`.
+    for code also `scope` and `imports`. `entities` are what it names, each name once.
     """
 
     chunk_id: str
@@ -233,6 +249,7 @@ class Chunk:
     version: str | None = None
     language: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
+    entities: tuple[Entity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +504,8 @@ class Search:
     """One pre-filtered search of one tenant. `filter` is compiled and speaks also of `SOURCE_FIELD`.
 
     `vector` is float32 bytes or None when the dense leg is off; `text` is None when the lexical leg is off. Of a document that
-    has both, the contextual chunks are searched, and the plain ones where its source is among `plain`.
+    has both, the contextual chunks are searched, and the plain ones where its source is among `plain`. `entities` are names all of
+    which a chunk must name, for the statistics too.
     """
 
     tenant: str
@@ -498,6 +516,7 @@ class Search:
     limit: int
     deadline_s: float
     plain: frozenset[str] = frozenset()
+    entities: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -667,7 +686,7 @@ class Passage:
     span: Span
     version: str | None
     effective_from: str | None
-    why: tuple[Leg, ...]
+    why: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

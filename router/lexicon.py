@@ -2,8 +2,10 @@
 
 One definition serves indexing and asking in every store, so that `max_retry_count`, `maxRetryCount` and "max retry
 count" meet, and `ERR-4012` is found whole and in parts. Measured on code: +14 points nDCG@10 for the lexical leg.
+Codes (part numbers, error codes, incident and claim numbers) are told by their shape alone, for what documents are linked by.
 
 INVARIANT: each function takes time linear in its text (tests/unit/test_lexicon.py::test_hostile_text_takes_linear_time).
+INVARIANT: a code has one name however it is joined: `PN-88213`, `pn 88213` and `PN88213` are one (…::test_a_code_has_one_name).
 """
 
 from __future__ import annotations
@@ -68,3 +70,61 @@ def _expand_one(match: re.Match[str]) -> str:
             out.append(whole)
         out.extend(parts)
     return " ".join(out)
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+_RUNS = re.compile(r"[^\W\d_]+|\d+")
+_CODE = re.compile(r"(?<![A-Za-z0-9_-])[A-Z][A-Z0-9]{0,11}(?:[-_][A-Z0-9]{1,12}){0,3}(?![A-Za-z0-9_]|-[A-Za-z0-9])")
+_ASKED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z]{1,8}(?:[ _-]?\d{1,8}){1,3}(?:-[A-Za-z]{1,2})?(?![A-Za-z0-9_]|-[A-Za-z0-9])")
+"""As people type them into a question: in small letters, with a blank for the joint."""
+_NUMBERED = re.compile(
+    r"\b(incident|ticket|claim|case|order|invoice|part|error|fault|alarm|bulletin|notice|request|change|batch|lot|serial)"
+    r"( (?:no\.?|nr\.?|number|id))? ?(#?)(\d{3,10})(?![\w%]|[.,]\d)",
+    re.IGNORECASE,
+)
+_PERIOD = re.compile(
+    r"[^\W\d_]{4,}-(?:19|20)\d\d|(?:q-[1-4]|h-[12]|fy|cy|jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)-(?:\d\d|(?:19|20)\d\d)(?:-\d+)?"
+)
+_MOST_CODE_CHARS, _MOST_REVISION_CHARS = 28, 2
+_LEAST_DIGITS, _LEAST_DIGITS_UNJOINED = 2, 3
+
+
+def code_name(text: str) -> str:
+    """The one name of a code, product or person however it is spelled: runs of letters and of digits, joined by hyphens."""
+    return "-".join(_RUNS.findall(text.casefold()))
+
+
+def read_codes(text: str) -> list[str]:
+    """Names of the codes that a text writes as codes, in order and once each: capitals with at least two digits and a joint, or with
+    three digits and none (`M10` is a thread), and a thing with its number (`claim 10042`). No list of prefixes is kept."""
+    found: list[tuple[int, str]] = []
+    for match in _CODE.finditer(text):
+        head, *tail = re.split(r"[-_]", match.group())
+        kept = [head, *itertools.takewhile(_is_part, tail)]
+        token, name = "".join(kept), code_name("-".join(kept))
+        least = _LEAST_DIGITS if len(kept) > 1 else _LEAST_DIGITS_UNJOINED
+        if sum(char.isdigit() for char in token) >= least and len(token) <= _MOST_CODE_CHARS and not _PERIOD.fullmatch(name):
+            found.append((match.start(), name))
+    found += [(match.start(), name) for match in _NUMBERED.finditer(text) if (name := _numbered(match))]
+    return list(dict.fromkeys(name for _, name in sorted(found)))
+
+
+def _is_part(segment: str) -> bool:
+    """Behind the first one: digits, or the letter or two of a revision. `CX-400-OPERATOR` is `CX-400`."""
+    return len(segment) <= _MOST_REVISION_CHARS or any(char.isdigit() for char in segment)
+
+
+def _numbered(match: re.Match[str]) -> str:
+    """`order 2024` may be a year, `order #2024` is none."""
+    thing, said, sign, number = match.groups()
+    is_year = len(number) == 4 and number[:2] in ("19", "20") and not said and not sign
+    return "" if is_year else f"{thing.lower()}-{number}"
+
+
+def read_asked_codes(question: str) -> list[str]:
+    """What of a question may be a code; whether it is one, the caller's own documents say."""
+    loose = (
+        code_name(match.group()) for match in _ASKED.finditer(question) if sum(map(str.isdigit, match.group())) >= _LEAST_DIGITS
+    )
+    return list(dict.fromkeys((*read_codes(question), *loose)))

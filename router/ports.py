@@ -64,7 +64,8 @@ class DocStore(Protocol):
 
     def search(self, search: Search) -> Found:
         """Both legs under the filter, inside one snapshot; filter before top-k; ties by chunk id; `Never` does no I/O. Of a
-        document's plain and contextual chunks one kind is there, as `Search.plain` says, for the statistics too."""
+        document's plain and contextual chunks one kind is there, as `Search.plain` says, for the statistics too; where
+        `Search.entities` says so, only chunks that name all of these are, and nothing else is counted."""
         ...
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
@@ -86,6 +87,11 @@ class DocStore(Protocol):
 
     def superseding(self, tenant: str, document_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
         """First chunks of the documents that `f` admits and that say of one of these that they replace it (`meta["supersedes"]`)."""
+        ...
+
+    def subjects(self, tenant: str, names: Sequence[str], f: Filter, *, most: int, deadline_s: float) -> list[tuple[str, Stored]]:
+        """Of each name (`Entity.name`) the documents that `f` admits and that are about it, at most `most` by id: the first chunk of
+        each that is. In the order of `names`, never the contextual chunks of a document that has both."""
         ...
 
     def put(self, tenant: str, documents: Sequence[IndexedDocument], *, model: ModelCard, generation: str | None = None) -> None:

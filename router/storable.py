@@ -46,6 +46,7 @@ def check_document(document: IndexedDocument, entity: EntityType, model: ModelCa
             chunk.version,
             chunk.language,
             chunk.kind,
+            *(entity.name for entity in chunk.entities),
         )
         check_text("".join(text for text in texts if text).replace("\0", ""), "a document")
         _check_vectors(embedded, model)

@@ -37,13 +37,14 @@ from connectors.opensearch_documents.lowering import (
     shape_digest,
     shape_of,
 )
-from router.domain import Chunk, Embedded, IndexedDocument, Labels, Span, Stored, label_digest
+from router.domain import Chunk, Embedded, Entity, IndexedDocument, Labels, Span, Stored, label_digest
 from router.errors import SourceError
 from router.filters import EntityType
 from router.lexicon import STOP_WORDS, expand
 from router.storable import indexed_text
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: what chunks name. An index of the first is brought up to it by the next write."""
 META_ID = "meta"
 FIXED_LENGTH = 120
 """Mean length that the engine's norm is taken against: a constant, so that no hidden chunk moves it. Only which chunks become
@@ -82,6 +83,8 @@ def index_settings(shards: int, replicas: int) -> dict[str, Any]:
     }
 
 
+ENTITIES: Mapping[str, Any] = {"entities": {"type": "keyword"}, "subjects": {"type": "keyword"}}
+"""Names of what a chunk names, and of what it is about."""
 _PROPERTIES: Mapping[str, Any] = {
     "kind": {"type": "keyword"},
     "id": {"type": "keyword"},
@@ -94,6 +97,7 @@ _PROPERTIES: Mapping[str, Any] = {
     "shape": {"type": "keyword"},
     "digest": {"type": "keyword"},
     "supersedes": {"type": "keyword"},
+    **ENTITIES,
     "words": {"type": "text", "analyzer": "told", "similarity": "visible", "index_options": "freqs"},
     "counts": {"type": "binary", "doc_values": True},
     "vector": {"type": "binary", "doc_values": True},
@@ -133,6 +137,7 @@ class Partition:
     """A build of it came to its end."""
     at: tuple[int, int] | None = None
     """(sequence number, term) of the entry, which the next write of it must still find."""
+    schema: int = SCHEMA
 
     @property
     def generation(self) -> str:
@@ -152,7 +157,7 @@ class Partition:
 
     def as_json(self) -> str:
         meta = {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "tenant": self.tenant,
             "writes": self.writes,
             "model_id": self.model_id,
@@ -183,6 +188,7 @@ def read_partition(index: str, meta: Mapping[str, Any], tenant: str, at: tuple[i
         frozenset(meta["fields"]),
         bool(meta.get("whole")),
         at,
+        int(meta["schema"]),
     )
 
 
@@ -332,6 +338,9 @@ def chunk_json(idx: int, chunk: Chunk, embedded: Embedded, filed: Filed, words: 
     }
     if "supersedes" in chunk.meta:
         row["supersedes"] = chunk.meta["supersedes"]
+    if chunk.entities:
+        row["entities"] = [entity.name for entity in chunk.entities]
+        row["subjects"] = [entity.name for entity in chunk.entities if entity.subject]
     vector = array("f", embedded.vector)
     row["directed"] = has_direction(vector)
     text = json.dumps(row)
@@ -357,6 +366,7 @@ def _body(chunk: Chunk, embedded: Embedded) -> dict[str, Any]:
         "version": chunk.version,
         "language": chunk.language,
         "meta": dict(chunk.meta),
+        "entities": [[entity.kind, entity.name, entity.subject] for entity in chunk.entities],
         "token_ids": _encode(embedded.token_ids),
         "token_vectors": _encode(embedded.token_vectors),
         "token_scale": embedded.token_scale,
@@ -385,6 +395,7 @@ def read_stored(row: Mapping[str, Any]) -> Stored:
         version=body["version"],
         language=body["language"],
         meta=body["meta"],
+        entities=tuple(Entity(kind, name, subject) for kind, name, subject in body.get("entities", ())),
     )
     return Stored(
         chunk,

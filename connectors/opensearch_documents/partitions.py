@@ -247,11 +247,13 @@ class Partitions:
         if model is not None and state.model_id is None:
             properties |= mapping.vector_mapping(model.dimensions)
             new = replace(new, model_id=model.id, dimensions=model.dimensions)
-        new = replace(new, fields=state.fields | fields)
+        if state.schema < mapping.SCHEMA:
+            properties |= mapping.ENTITIES
+        new = replace(new, fields=state.fields | fields, schema=mapping.SCHEMA)
         if properties:
             body = {"properties": properties}
             self._wire.send("PUT", f"/{state.index}/_mapping", body=body, deadline=self.soon())
-        if (new.shapes, new.fields, new.model_id) == (state.shapes, state.fields, state.model_id):
+        if (new.shapes, new.fields, new.model_id, new.schema) == (state.shapes, state.fields, state.model_id, state.schema):
             return state
         new = self.note(new)
         self.refresh(state.index, self.soon())

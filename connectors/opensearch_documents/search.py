@@ -56,10 +56,11 @@ def as_text(query: Query) -> str:
     return json.dumps(query, separators=(",", ":"))
 
 
-def admitted_chunks(filter_: str, fitting: Sequence[str], plain: frozenset[str]) -> str:
-    """Chunks under the filter whose labels fit the schema, of one index where their document has two. Filters are as large as
-    policies make them and stand in every part, so they come as text, which is written once."""
-    place = all_of([{"term": {"kind": "chunk"}}, fits(fitting), _one_index(plain)])
+def admitted_chunks(filter_: str, fitting: Sequence[str], plain: frozenset[str], entities: frozenset[str] = frozenset()) -> str:
+    """Chunks under the filter whose labels fit the schema, of one index where their document has two, that name all of `entities`.
+    Filters are as large as policies make them and stand in every part, so they come as text, which is written once."""
+    named: list[Query] = [{"term": {"entities": name}} for name in sorted(entities)]
+    place = all_of([{"term": {"kind": "chunk"}}, fits(fitting), _one_index(plain), *named])
     return f'{{"bool":{{"filter":[{as_text(place)},{filter_}]}}}}'
 
 

@@ -126,7 +126,7 @@ class OpenSearchDocuments:
         return Found(candidates, statistics.admitted, possible, failed, proof, state.version)
 
     def _chunks(self, search_: Search, filter_: str, state: Partition) -> str:
-        return search.admitted_chunks(filter_, state.fitting(self._document_type()), search_.plain)
+        return search.admitted_chunks(filter_, state.fitting(self._document_type()), search_.plain, search_.entities)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -161,6 +161,15 @@ class OpenSearchDocuments:
         found = self._stored(tenant, f, wanted, mapping.MOST_RESULTS, Deadline(deadline_s))
         return sorted(found, key=lambda stored: stored.chunk.chunk_id)
 
+    def subjects(self, tenant: str, names: Sequence[str], f: Filter, *, most: int, deadline_s: float) -> list[tuple[str, Stored]]:
+        """One search a name, all in one request; of a document the chunk that comes first."""
+        names = list(dict.fromkeys(names))
+        order = [{"document": "asc"}, {"ordinal": "asc"}]
+        body = {"size": most, "collapse": {"field": "document"}, "sort": order, "_source": list(mapping.STORED_FIELDS)}
+        wanted = [all_of([{"term": {"kind": "chunk"}}, {"term": {"subjects": name}}, _NO_TWINS]) for name in names]
+        answers = self._hits_each(tenant, f, wanted, body, Deadline(deadline_s)) if names and most > 0 else []
+        return [(name, mapping.read_stored(hit["_source"])) for name, hits in zip(names, answers, strict=False) for hit in hits]
+
     def admitted_labels(self, tenant: str, f: Filter, *, deadline_s: float) -> list[Labels]:
         """One hit a label digest, of documents that have chunks."""
         body = {"size": mapping.MOST_RESULTS, "_source": ["labels"], "collapse": {"field": "digest"}}
@@ -183,23 +192,32 @@ class OpenSearchDocuments:
         chunks: bool = True,
     ) -> list[dict[str, Any]]:
         """What is wanted and admitted by `f`; nothing where the tenant has nothing."""
+        kind: list[Query] = [{"term": {"kind": "chunk"}}] if chunks else []
+        several = self._hits_each(tenant, f, [all_of([*kind, *wanted])], body, deadline)
+        return several[0] if several else []
+
+    def _hits_each(
+        self, tenant: str, f: Filter, wanted: Sequence[Query], body: Mapping[str, Any], deadline: Deadline
+    ) -> list[list[dict[str, Any]]]:
+        """The same of several queries, in one request: the filter stands in each."""
         filter_ = self._lower(f)
         if isinstance(f, Never):
             return []
-        kind: list[Query] = [{"term": {"kind": "chunk"}}] if chunks else []
 
         def build(state: Partition) -> list[str]:
-            place = search.as_text(all_of([*kind, *wanted, search.fits(state.fitting(self._document_type()))]))
+            fits = search.fits(state.fitting(self._document_type()))
             rest = json.dumps({"track_total_hits": False, "timeout": f"{_wait_ms(deadline)}ms", **body})
-            return [f'{{"query":{{"bool":{{"filter":[{place},{filter_}]}}}},{rest[1:]}']
+            places = (search.as_text(all_of([one, fits])) for one in wanted)
+            return [f'{{"query":{{"bool":{{"filter":[{place},{filter_}]}}}},{rest[1:]}' for place in places]
 
         asked = self._partitions.ask(tenant, build, deadline)
         if asked is None:
             return []
-        _, [answer] = asked
-        check_answer(answer)
-        hits: list[dict[str, Any]] = answer["hits"]["hits"]
-        return hits
+        several: list[list[dict[str, Any]]] = []
+        for answer in asked[1]:
+            check_answer(answer)
+            several.append(answer["hits"]["hits"])
+        return several
 
     # --- lists --------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from router.errors import Refused, SourceError
 from router.ingest.blocks import Block, Parsed, Unreadable, clean_text, clean_title
 from router.ingest.chunk import build_chunks, build_passages, embed_text, is_code, looks_like_code
 from router.ingest.context import Around, read_code_around, read_prose_around, with_contexts
+from router.ingest.entities import with_entities
 from router.ingest.front_matter import fold_name
 from router.ingest.label import NARROWING, Labelled, Unlabelled, narrowing_json, narrowing_of, refusal_of
 from router.ingest.markup import read_text
@@ -117,6 +118,7 @@ class Maker:
         self._source = source = job.source
         self._generation, self._run_id = generation, run_id
         self._entries, self._rows, self._present = entries, rows, present
+        self._aliases = workshop.aliases(source.tenant)
         self._buried = workshop.manifest.buried(source.tenant, source.name)
         self.notes: list[Failure] = []
 
@@ -294,7 +296,8 @@ class Maker:
             version=version,
             meta=meta,
         )
-        return _Cut(chunks, around, within, limit, version)
+        named = with_entities(chunks, entry.key, {**parsed.meta, **meta}, self._aliases)
+        return _Cut(named, around, within, limit, version)
 
     def _made(self, begun: _Begun, parsed: Parsed, labelled: Labelled, narrowing: str) -> Made | Known:
         assert begun.content is not None

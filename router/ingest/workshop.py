@@ -12,12 +12,13 @@ from router.errors import PointsmanError
 from router.filters import EntityType
 from router.ingest.blocks import LIMITS, ParseLimits
 from router.ingest.context import VERSION as CONTEXT_VERSION
+from router.ingest.entities import Aliases
 from router.ingest.scribe import Scribe
 from router.ingest.written_context import Prices
 from router.ports import DocStore, DocumentSource, Embedder, Manifest, Tokens
 
-PIPELINE = "3"
-"""Version of parser and chunker: a document made by another is made again."""
+PIPELINE = "4"
+"""Version of parser, chunker and of what is read of entities: a document made by another is made again."""
 
 Contexts = Literal["none", "structure", "both", "claude"]
 
@@ -59,7 +60,7 @@ def _unrecorded(_: Switched) -> None:
 class Workshop:
     """`record(tenant, changes)` writes label changes to the ledger and returns when they are durable, `record_switch` what becomes of
     whole generations. `principal` is the
-    Service in whose name documents are indexed; `now_us` is the clock."""
+    Service in whose name documents are indexed; `now_us` is the clock; `aliases` of a tenant are read when its documents are made."""
 
     store: DocStore
     embedder: Embedder
@@ -70,6 +71,7 @@ class Workshop:
     now_us: Callable[[], int]
     limits: ParseLimits = LIMITS
     record_switch: Callable[[Switched], None] = _unrecorded
+    aliases: Callable[[str], Aliases] = lambda _: Aliases()
 
     @property
     def hosted(self) -> IndexEmbedder | None:

@@ -217,6 +217,31 @@ class UnguardedSuperseding(SqliteDocuments):
         return super().superseding(tenant, document_ids, ALWAYS, deadline_s=deadline_s)
 
 
+class UnguardedSubjects(SqliteDocuments):
+    """What a document that the caller may not see is about links to it."""
+
+    def subjects(self, tenant: str, names: Sequence[str], f: Filter, *, most: int, deadline_s: float) -> list[tuple[str, Stored]]:
+        return super().subjects(tenant, names, ALWAYS, most=most, deadline_s=deadline_s)
+
+
+class SubjectsCutFirst(SqliteDocuments):
+    """Cut at the number wanted, then filtered: what is hidden crowds out what is not."""
+
+    def subjects(self, tenant: str, names: Sequence[str], f: Filter, *, most: int, deadline_s: float) -> list[tuple[str, Stored]]:
+        found = super().subjects(tenant, names, ALWAYS, most=most, deadline_s=deadline_s)
+        kept = {item.chunk.chunk_id for item in super().load(tenant, [item.chunk.chunk_id for _, item in found], f, deadline_s=9)}
+        return [(name, item) for name, item in found if item.chunk.chunk_id in kept]
+
+
+class NamesAfterTopK(SqliteDocuments):
+    """What chunks name is looked at in what was found: counts and scores are those of all."""
+
+    def search(self, search: Search) -> Found:
+        found = super().search(replace(search, entities=frozenset()))
+        named = {hit.chunk_id for hit in super().search(search).candidates}
+        return replace(found, candidates=tuple(hit for hit in found.candidates if hit.chunk_id in named))
+
+
 class DeleteIsForget(SqliteDocuments):
     """Forgets in the current generation, and leaves the pages as they are."""
 
@@ -379,6 +404,8 @@ LEXICAL_UNFILTERED = _statement("_LEXICAL", (_VISIBLE, ""))
 DENSE_UNFILTERED = _statement("_DENSE", ("\n  WHERE k.lid IN (SELECT lid FROM ok)", ""))
 TIES_BY_ROW = _statement("_DENSE", ("ORDER BY d, k.id", "ORDER BY d, k.rid"))
 TIES_BY_ROW_LEXICAL = _statement("_LEXICAL", ("x.s DESC, k.id", "x.s DESC, k.rid DESC"))
+ANY_NAME = _statement("_NAMING", ("count(*) = json_array_length(:entities)", "count(*) > 0"))
+NAMES_UNCOUNTED = _statement("_COUNTED", (real._COUNTED, real._SUMMED))
 NOT_FINITE = _statement("_BOTH", ("{cosine}", "vec_distance_cosine(e.v, :vector)"))
 
 
@@ -459,6 +486,11 @@ BREAKS = _breaks(
         ("TellsAll", TellsAll, "errors_tell_nothing"),
         ("Eager", Eager, "never_does_no_io refused_before_io"),
         ("Halves", Halves, "bad_documents_are_refused_whole"),
+        ("UnguardedSubjects", UnguardedSubjects, "subjects_are_admitted_like_the_rest hidden_names_change_nothing"),
+        ("SubjectsCutFirst", SubjectsCutFirst, "subjects_are_admitted_like_the_rest hidden_names_change_nothing"),
+        ("AnyName", ANY_NAME, "narrowed_by_what_chunks_name"),
+        ("NamesUncounted", NAMES_UNCOUNTED, "narrowed_by_what_chunks_name"),
+        ("NamesAfterTopK", NamesAfterTopK, "narrowed_by_what_chunks_name"),
         ("UnguardedSuperseding", UnguardedSuperseding, "superseding_is_admitted_like_the_rest"),
         ("BothIndexes", BothIndexes, "one_index_of_two"),
         ("CountsBothIndexes", CountsBothIndexes, "one_index_of_two"),

@@ -15,7 +15,18 @@ from typing import Any, Protocol
 
 import pytest
 
-from router.domain import SOURCE_FIELD, Candidate, Found, Generation, IndexedDocument, ModelCard, Search, Span, label_digest
+from router.domain import (
+    SOURCE_FIELD,
+    Candidate,
+    Entity,
+    Found,
+    Generation,
+    IndexedDocument,
+    ModelCard,
+    Search,
+    Span,
+    label_digest,
+)
 from router.errors import PointsmanError, PolicyError, SourceError
 from router.filters import (
     ALWAYS,
@@ -634,6 +645,7 @@ def test_everything_comes_back(lab: Lab) -> None:
         version="2.1",
         language="python",
         meta={"scope": "class A", "imports": "os"},
+        entities=(Entity("code", "err-4012", subject=True), Entity("name", "mara-lindqvist"), Entity("product", "größe-9")),
     )
     bare = replace(chunk, chunk_id="s/deep/key with space.md#1", ordinal=1, span=Span(), text="")
     item = replace(base, chunks=((full, vectors), (bare, corpus.embedded(0, 1, 0, 0, tokens=0))))
@@ -767,6 +779,94 @@ def test_superseding_is_admitted_like_the_rest(lab: Lab) -> None:
 def _claiming(item: IndexedDocument, replaced: str) -> IndexedDocument:
     chunks = tuple((replace(chunk, meta={"supersedes": replaced}), embedded) for chunk, embedded in item.chunks)
     return replace(item, chunks=chunks)
+
+
+# --- what chunks name -------------------------------------------------------------------------------------------------
+
+
+def _naming(item: IndexedDocument, *names: str) -> IndexedDocument:
+    """Names by chunk, in order, several with commas; those with `!` are what the chunk is about."""
+    told = zip(item.chunks, names, strict=True)
+    chunks = tuple(
+        (replace(chunk, entities=tuple(Entity("code", one.rstrip("!"), one.endswith("!")) for one in said.split(",") if one)), e)
+        for (chunk, e), said in told
+    )
+    return replace(item, chunks=chunks)
+
+
+def _named(*names: str, f: Filter = ALWAYS, leg: str = "both") -> Search:
+    text, dense = LEGS[leg]
+    vector = corpus.question(1, 0, 0, 0) if dense else None
+    return Search(TENANT, f, text, vector, MODEL.id, 1_000, 60.0, entities=frozenset(names))
+
+
+def test_narrowed_by_what_chunks_name(lab: Lab) -> None:
+    """Only chunks that name all of what is asked are found; scores and counts are those of these chunks alone, as in a store that
+    holds nothing else."""
+    one = _naming(document("a", labels(rank=1), "one more", "two", "three of it"), "pn-1!,inc-2", "pn-1", "inc-2")
+    two = _naming(document("b", labels(rank=2), "four", "five"), "inc-2!,pn-1", "")
+    put(lab.store, [one, two, document("c", labels(rank=1), "six")])
+    found = {leg: lab.store.search(_named("pn-1", leg=leg)) for leg in LEGS}
+    for leg, got in found.items():
+        assert [hit.chunk_id for hit in got.candidates] == ["s/a#0", "s/a#1", "s/b#0"], leg
+        assert got.admitted == 3
+    assert [hit.chunk_id for hit in lab.store.search(_named("pn-1", "inc-2")).candidates] == ["s/a#0", "s/b#0"]
+    assert [hit.chunk_id for hit in lab.store.search(_named("inc-2", f=Eq("rank", 1))).candidates] == ["s/a#0", "s/a#2"]
+    for names in (("none",), ("pn-1", "none"), ("pn-1' OR 1",), ("*",)):
+        assert bits(lab.store.search(_named(*names))) == (0, ()), names
+    assert lab.store.search(_named("pn-1", f=NEVER)) == Found((), 0)
+    lab.store.delete(TENANT, ["s/c"])
+    put(lab.store, [replace(one, chunks=one.chunks[:2]), replace(two, chunks=two.chunks[:1])])
+    for leg, got in found.items():
+        assert bits(ask_leg(lab.store, ALWAYS, leg)) == bits(got), leg
+
+
+def test_subjects_are_admitted_like_the_rest(lab: Lab) -> None:
+    """The first chunk about a name of each document that the filter admits, never a twin, at most so many a name."""
+    first = _naming(document("a", labels(rank=1), "x", "y", "z"), "inc-2", "inc-2!,pn-1!", "inc-2!")
+    second = twinned(_naming(document("b", labels(rank=2), "x", "y"), "inc-2!", "inc-2!"), "harrow", "wickham")
+    third = _naming(document("c", labels(rank=1), "x"), "inc-2!")
+    put(lab.store, [third, second, first, document("d", labels(), "inc-2")])
+
+    def about(*names: str, f: Filter = ALWAYS, most: int = 9) -> list[tuple[str, str]]:
+        found = lab.store.subjects(TENANT, names, f, most=most, deadline_s=60)
+        assert all(any(entity == Entity("code", name, subject=True) for entity in item.chunk.entities) for name, item in found)
+        return [(name, item.chunk.chunk_id) for name, item in found]
+
+    assert about("inc-2") == [("inc-2", "s/a#1"), ("inc-2", "s/b#0"), ("inc-2", "s/c#0")]
+    assert about("pn-1", "inc-2", "none", most=2) == [("pn-1", "s/a#1"), ("inc-2", "s/a#1"), ("inc-2", "s/b#0")]
+    assert about("inc-2", f=Eq("rank", 2), most=1) == [("inc-2", "s/b#0")]
+    assert about("inc-2", "inc-2", f=Eq("rank", 1), most=1) == [("inc-2", "s/a#1")]
+    assert about() == about("inc-2", f=NEVER) == about("inc-2", most=0) == about("*") == []
+    assert lab.store.subjects(NEIGHBOUR, ["inc-2"], ALWAYS, most=9, deadline_s=60) == []
+    lab.store.relabel(TENANT, {"s/a": labels(rank=3)})
+    assert about("inc-2", f=Eq("rank", 1)) == [("inc-2", "s/c#0")]
+    lab.store.delete(TENANT, ["s/c"])
+    put(lab.store, [_naming(document("b", labels(rank=2), "x", "y"), "", "")])
+    assert about("inc-2") == [("inc-2", "s/a#1")]
+    assert lab.store.verify(TENANT) == []
+
+
+def test_hidden_names_change_nothing(lab: Lab) -> None:
+    """What may not be seen neither is a subject nor crowds one out, and moves no score of a search by names."""
+    seen = [_naming(document(f"m{at}", labels(rank=1), f"text {at}"), "inc-2!,pn-1") for at in range(2)]
+    put(lab.store, seen)
+    f = Eq("rank", 1)
+
+    def asked() -> tuple[Any, ...]:
+        about = lab.store.subjects(TENANT, ["inc-2", "pn-1"], f, most=2, deadline_s=60)
+        return [(name, item.chunk) for name, item in about], [
+            bits(lab.store.search(_named("inc-2", f=f, leg=leg))) for leg in LEGS
+        ]
+
+    before = asked()
+    hidden = [
+        _naming(document(f"a{at}", labels(rank=2), "shared text 1 text 0", "x"), "inc-2!,pn-1!", "inc-2!") for at in range(5)
+    ]
+    put(lab.store, hidden)
+    assert asked() == before
+    lab.store.delete(TENANT, [item.document_id for item in hidden[:3]])
+    assert asked() == before
 
 
 # --- a plain and a contextual index of one document -------------------------------------------------------------------
@@ -1019,6 +1119,7 @@ def _every_call(store: DocStore) -> Iterable[Any]:
         lambda: store.siblings(TENANT, "s/a", 0, 9, ALWAYS, deadline_s=60),
         lambda: store.vectors(TENANT, ["s/a#0"], ALWAYS, deadline_s=60),
         lambda: store.admitted_labels(TENANT, ALWAYS, deadline_s=60),
+        lambda: store.subjects(TENANT, ["pn-1"], ALWAYS, most=1, deadline_s=60),
         lambda: store.admitted(TENANT, ALWAYS),
         lambda: list(store.documents(TENANT)),
         lambda: list(store.labelled(TENANT)),

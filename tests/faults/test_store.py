@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from connectors import sqlite_documents
 from connectors.sqlite_documents import SqliteDocuments
+from router.domain import Entity, Found, Search
 from router.errors import SourceError
 from router.filters import ALWAYS, Eq, Or
 from tests.conformance import corpus, suite
@@ -409,7 +411,8 @@ def test_a_store_of_the_first_schema_is_read_and_brought_up_to_date(lab):
         "DROP INDEX document_id; DROP INDEX document_source; ALTER TABLE document RENAME TO new; "
         "CREATE TABLE document(did INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, source TEXT NOT NULL, lid INTEGER NOT NULL) STRICT; "
         "CREATE INDEX document_source ON document(source, id); INSERT INTO document SELECT * FROM new; DROP TABLE new; "
-        "ALTER TABLE label DROP COLUMN idx; UPDATE meta SET value = '1' WHERE key = 'schema'"
+        "ALTER TABLE label DROP COLUMN idx; DROP TABLE entity; ALTER TABLE chunk DROP COLUMN entities; "
+        "UPDATE meta SET value = '1' WHERE key = 'schema'"
     )
     con.close()
     before = suite.bits(suite.ask(lab.store, Eq("rank", 1), "one"))
@@ -419,4 +422,23 @@ def test_a_store_of_the_first_schema_is_read_and_brought_up_to_date(lab):
     assert suite.bits(suite.ask(lab.store, Eq("rank", 1), "one")) == before
     assert suite.hits(suite.ask(lab.store, ALWAYS, "harrow")) == ["s/b"]
     assert [info.chunks for info in lab.store.documents(TENANT)] == [2, 2]
+    assert lab.store.verify(TENANT) == []
+
+
+def test_a_store_of_the_second_schema_knows_no_names_until_it_is_written(lab):
+    """Before chunks said what they name: read as it is, and nothing is narrowed or linked by what nobody wrote down."""
+    item = document("a", labels(rank=1), "one")
+    chunk, vectors = item.chunks[0]
+    naming = replace(item, chunks=((replace(chunk, entities=(Entity("code", "inc-2", subject=True),)), vectors),))
+    suite.put(lab.store, [item])
+    con = apsw.Connection(str(lab.current(TENANT)))
+    con.execute("DROP TABLE entity; ALTER TABLE chunk DROP COLUMN entities; UPDATE meta SET value = '2' WHERE key = 'schema'")
+    con.close()
+    search = Search(TENANT, ALWAYS, "one", None, "", 9, 9.0, entities=frozenset({"inc-2"}))
+    assert lab.store.search(search) == Found((), 0)
+    assert lab.store.subjects(TENANT, ["inc-2"], ALWAYS, most=9, deadline_s=9) == []
+    assert [stored.chunk for stored in lab.store.load(TENANT, ["s/a#0"], ALWAYS, deadline_s=9)] == [chunk]
+    suite.put(lab.store, [naming])
+    assert [hit.chunk_id for hit in lab.store.search(search).candidates] == ["s/a#0"]
+    assert [name for name, _ in lab.store.subjects(TENANT, ["inc-2"], ALWAYS, most=9, deadline_s=9)] == ["inc-2"]
     assert lab.store.verify(TENANT) == []

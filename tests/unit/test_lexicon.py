@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.lexicon import STOP_WORDS, apart, expand, identifiers
+from router.lexicon import STOP_WORDS, apart, code_name, expand, identifiers, read_asked_codes, read_codes
 
 EXPANDED = [
     ("max_retry_count", "maxretrycount max retry count"),
@@ -117,6 +117,8 @@ def test_hostile_text_takes_linear_time(text: str) -> None:
     identifiers(text)
     expand(text)
     apart(text)
+    read_codes(text)
+    read_asked_codes(text)
     assert time.process_time() - start < 1.0
 
 
@@ -124,3 +126,38 @@ def test_stop_words_are_lower_case_words() -> None:
     assert all(word.isalpha() and word.islower() for word in STOP_WORDS)
     assert {"the", "of", "what"} <= STOP_WORDS
     assert not {"error", "not-a-word", "limit"} & STOP_WORDS
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_code_has_one_name() -> None:
+    for spelling in ("PN-88213", "pn 88213", "PN88213", "Pn_88213", "pn - 88213"):
+        assert code_name(spelling) == "pn-88213", spelling
+    assert code_name("Größe 9") == code_name("GRÖSSE-9".replace("SS", "ß")) == "grösse-9"
+    assert code_name(" -- ") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("see ERR-4012/ERR-4013, (PN-88213-B).", ["err-4012", "err-4013", "pn-88213-b"]),
+        ("INC-2041 of CLM-2026-0117; INC-2041", ["inc-2041", "clm-2026-0117"]),
+        ("claim 10042, ticket no. 8812, Incident #2041", ["claim-10042", "ticket-8812", "incident-2041"]),
+        ("X200 and E102, M10 and A4, UTF-8", ["x-200", "e-102"]),
+        ("Q3-2024, H1-2025, FY-2024, MAY-2024, order 2024, in 2024", []),
+        ("3-12 bolts, 2024-05-01, part 10 %, 45 Nm, claim 12.5, max-2000, err-4012", []),
+        ("A" * 40 + "-12, MAX_RETRY, " + "-".join(["AB12"] * 9), []),
+        (
+            "CX-400-OPERATOR, CYCLE-COUNT-2026-10, ABSENCE-2026, INC-2041, B-04-1, CLM-2026",
+            ["cx-400", "inc-2041", "b-04-1", "clm-2026"],
+        ),
+    ],
+)
+def test_codes_by_their_shape(text: str, codes: list[str]) -> None:
+    assert read_codes(text) == codes
+
+
+def test_codes_as_people_type_them() -> None:
+    assert read_asked_codes("what is err 4012 on cx400, pn-88213?") == ["err-4012", "cx-400", "pn-88213"]
+    assert read_asked_codes("why does it squeak") == []

@@ -81,9 +81,9 @@ def run_demo(folder: Path | None, *, as_json: bool) -> None:
     make_database(settings.state_folder / "tickets.sqlite", (world / "tickets.sql").read_text(encoding="utf-8"))
     runpy.run_path(str(world / "tables" / "make_tables.py"))["make_tables"](settings.state_folder / "made")
     with Router(settings) as router:
+        tables = router.copy_tables()
         with progress_bar() as progress:
             report = router.index(progress=progress)
-        tables = router.copy_tables()
         status = router.index_status()
         questions, now = load_questions(world / "questions.yaml")
         asked = ask_all(router, questions, now)

@@ -75,12 +75,12 @@ def run_index(
     with Router.open(config) as router, progress_bar() as progress:
         tables = [name for name in sources if name in router.settings.tables]
         named = [name for name in sources if name not in tables or name in router.settings.sources]
+        copied = router.copy_tables(tables, full=full) if not (dry_run or estimate) and (tables or not sources) else []
         report = None
-        if named or not sources:
+        if named or not sources:  # after the tables: what their public values name is looked for in documents
             report = router.index(
                 named, full=full, dry_run=dry_run, estimate=estimate, contexts=wanted, spend_cap=spend_cap, progress=progress
             )
-        copied = router.copy_tables(tables, full=full) if not (dry_run or estimate) and (tables or not sources) else []
     if as_json:
         print_json({**(report_json(report) if report is not None else {}), "tables": [_table_json(item) for item in copied]})
     else:
