@@ -231,6 +231,15 @@ class SearchSettings(_Strict):
     narrowing: Literal["question", "off"] = Field(
         default="question", description="`question` leaves out documents whose labels contradict the question's own words"
     )
+    linked: int = Field(
+        default=0,
+        ge=0,
+        le=5,
+        description="the most passages that are added behind those found, of other documents about a code that these name (adr/0030)",
+    )
+    subject_first: bool = Field(
+        default=True, description="passages about the one code that a question names come before all others (adr/0030)"
+    )
 
 
 class DeadlineSettings(_Strict):

@@ -16,11 +16,13 @@ from router.domain import Degraded, Embedded, Index, Leg, Passage, Purpose, Rank
 from router.errors import SourceError
 from router.expand import Joined, alone, cut, fold, join, reach, spread, without_superseded
 from router.filters import digest
+from router.follow import follow
 from router.line import Asking
-from router.narrow import apply_narrowing, narrow, receipt_of
+from router.narrow import apply_narrowing, narrow, receipts_of
 from router.remote import seek
 from router.search.dates import find_as_of
 from router.search.freshness import prefer_recent
+from router.search.linked import prefer_subject
 from router.search.narrowing import Narrowing
 from router.search.relevance import NEAREST, build_nearest, build_note, settled_by_rows
 from router.search.strategies import STRATEGIES, choose_strategy, parse_strategy
@@ -105,8 +107,7 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
     asking.found.degraded.extend(execute.failed_legs(done.found))
     receipt = digest(steps.filter, key=line.key, tenant=tenant, source="*", text=steps.text)
     asking.found.filters += tuple(Receipt(leg, receipt) for leg in done.legs)
-    if steps.narrowed is not None:
-        asking.found.filters += (receipt_of(asking, steps.narrowed),)
+    asking.found.filters += receipts_of(asking, steps)
     asking.found.policies |= {policy for grant in grants.search for policy in grant.policies}
     return Candidates(steps, done)
 
@@ -148,6 +149,8 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> bool:
     )
     ordered = run_strategy(asking, candidates.steps, candidates.done)
     passages = prefer_recent(ordered.passages, asking.line.recency_days, question.now)
+    if asking.line.search.subject_first and not ordered.whole:
+        passages = prefer_subject(question.text, passages)
     if ordered.answers and asking.line.search.versions == "current":
         passages = watch.stage("fold", lambda: _current(asking, candidates.steps, passages, whole=ordered.whole))
     k = len(passages) if ordered.whole else question.k if ordered.answers else NEAREST
@@ -159,6 +162,8 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> bool:
         kept = []
     watch.note(count_in=len(kept), count_out=len(kept))  # what was dropped stands in the record, never in the answer
     joined = watch.stage("expand", lambda: _expand(asking, candidates.steps, kept)) if _expands(asking) else alone(kept)
+    if asking.line.search.linked and kept and not ordered.whole:
+        joined += watch.stage("link", lambda: _linked(asking, candidates.steps, kept, joined))
     found.passages = tuple(_passage(rank_at, item) for rank_at, item in enumerate(joined, 1))
     return ordered.whole
 
@@ -195,6 +200,15 @@ def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joine
     if search.budget_tokens is None:
         return joined
     return cut(joined, budget_tokens=search.budget_tokens, count=line.embedder.count_tokens)
+
+
+def _linked(asking: Asking, steps: Steps, kept: Sequence[Ranked], joined: Sequence[Joined]) -> tuple[Joined, ...]:
+    """What other documents are about that the passages name, behind them; of older versions only where these are asked for."""
+    question = asking.question
+    day = find_as_of(question.text, question.now.date())
+    at = question.now if day is None else datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC)
+    older = asking.line.search.versions == "all" or (day is None and asks_for_older(question.text, question.now))
+    return follow(asking, steps, kept, joined, holding_at=None if older else at)
 
 
 def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole: bool) -> tuple[Ranked, ...]:
@@ -268,7 +282,7 @@ def _passage(rank_at: int, joined: Joined) -> Passage:
         span=joined.span,
         version=chunk.version,
         effective_from=_date(effective) if isinstance(effective, int) else None,
-        why=ranked.legs,
+        why=joined.why or ranked.legs,
     )
 
 

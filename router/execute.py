@@ -159,6 +159,7 @@ def run(
         limit=steps.candidates,
         deadline_s=watch.left_s(),
         plain=steps.plain,
+        entities=steps.entities,
     )
     found = watch.stage("search", lambda: store.search(search))
     watch.note(count_in=found.admitted, count_out=len(found.candidates), note=found.proof)

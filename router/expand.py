@@ -53,13 +53,15 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A hit and the pieces around it, in reading order, the hit among them. `whole` is False once it was cut."""
+    """A hit and the pieces around it, in reading order, the hit among them. `whole` is False once it was cut; `why` says what else
+    than a search brought it."""
 
     ranked: Ranked
     parts: tuple[Stored, ...]
     text: str
     span: Span
     whole: bool = True
+    why: tuple[str, ...] = ()
 
     @property
     def chunk_ids(self) -> tuple[str, ...]:

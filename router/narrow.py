@@ -5,6 +5,7 @@ INVARIANT: the policy's filter stays whole inside the narrower one (tests/unit/t
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +13,7 @@ from router.domain import Receipt, Steps
 from router.filters import ALWAYS, And, EntityType, Filter, canonical, compile_part, digest, simplify
 from router.line import Asking
 from router.plan import with_source
-from router.search.narrowing import IN_FORCE, Fields, Narrowing, build_fields, parse_narrowing, recognise
+from router.search.narrowing import IN_FORCE, Fields, Narrowing, build_fields, parse_narrowing, part_entities, recognise
 
 MOST_LABELS = 5_000
 """With more distinct labels than this nothing is recognised in questions: to read them would cost more than it gives."""
@@ -21,18 +22,20 @@ MOST_LABELS = 5_000
 def narrow(asking: Asking, steps: Steps) -> tuple[Steps, Narrowing]:
     """The plan with what is asked for and what was recognised. Raises `UsageError` for a field or source that is not the caller's."""
     question = asking.question
-    asked_for = bool(question.sources or question.filters)
+    document_type = asking.policies.document_type
+    entities, filters = part_entities(document_type, question.filters)
+    steps = replace(steps, entities=entities)
+    asked_for = bool(question.sources or filters)
     if not asked_for and asking.line.search.narrowing == "off":
-        return steps, Narrowing()
+        return steps, Narrowing(entities=entities)
     version = asking.line.store.version(asking.principal.tenant, deadline_s=asking.watch.left_s(), seen=True)
     fields = _fields(asking, steps, version)
-    document_type = asking.policies.document_type
-    asked = parse_narrowing(fields, question.sources, question.filters) if asked_for else ALWAYS
+    asked = parse_narrowing(fields, question.sources, filters) if asked_for else ALWAYS
     meant = Narrowing()
     if asking.line.search.narrowing == "question":
         dated = IN_FORCE in fields.values and document_type.fields[IN_FORCE].kind == "long"
         meant = recognise(question.text, fields, question.now.date(), as_of=dated)
-    narrowing = replace(meant, asked=asked, version=version)
+    narrowing = replace(meant, asked=asked, version=version, entities=entities)
     return apply_narrowing(steps, And((asked, meant.recognised)), document_type), narrowing
 
 
@@ -45,9 +48,17 @@ def apply_narrowing(steps: Steps, term: Filter, document_type: EntityType) -> St
     return replace(steps, narrowed=simplify(And((steps.filter, part)), entity))
 
 
-def receipt_of(asking: Asking, term: Filter) -> Receipt:
+def receipts_of(asking: Asking, steps: Steps) -> tuple[Receipt, ...]:
     """Of the narrowing alone: the policy's receipt stays what it was."""
-    return Receipt("narrowing", digest(term, key=asking.line.key, tenant=asking.principal.tenant, source="*"))
+    key, tenant = asking.line.key, asking.principal.tenant
+    receipts = [] if steps.narrowed is None else [digest(steps.narrowed, key=key, tenant=tenant, source="*")]
+    if steps.entities:
+        receipts.append(digest(steps.searched, key=key, tenant=tenant, source="*", text=_entities_text(steps)))
+    return tuple(Receipt("narrowing", receipt) for receipt in receipts)
+
+
+def _entities_text(steps: Steps) -> str:
+    return json.dumps([canonical(steps.searched), sorted(steps.entities)])
 
 
 def _fields(asking: Asking, steps: Steps, version: str) -> Fields:

@@ -125,6 +125,7 @@ def _search_one(run: _Run, query: Query) -> Hits:
         limit=limit,
         deadline_s=asking.watch.left_s(),
         plain=steps.plain,
+        entities=steps.entities,
     )
     found = asking.watch.stage("search", lambda: asking.line.store.search(search))
     asking.found.degraded.extend(execute.failed_legs(found))

@@ -98,7 +98,7 @@ class PassageBody(BaseModel):
     span: SpanBody
     version: str | None
     effective_from: str | None
-    why: list[str] = Field(description="The legs that found it.")
+    why: list[str] = Field(description="The legs that found it, or `linked by` and the code that a passage above names.")
 
 
 class ColumnBody(BaseModel):

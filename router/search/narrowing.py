@@ -19,13 +19,17 @@ from datetime import date, timedelta
 from router.domain import CLASSES, SOURCE_FIELD, Labels
 from router.errors import UsageError
 from router.filters import ALWAYS, And, EntityType, Eq, Field, Filter, Ge, Has, In, Le, Lt, Not, Or, Overlaps, Scalar, Within
+from router.lexicon import code_name
 from router.search.dates import find_as_of, parse_period, to_ms
 
 NEVER_NAMED = frozenset({"tenant", "groups"})
 """Labels that say who may see a document: they would name other people's groups."""
 IN_FORCE = "effective_from"
+ENTITY = "entity"
+"""What passages are narrowed by that is no label: a code, product or name that they hold."""
 MOST_FILTERS = 20
 MOST_VALUES = 500
+_MOST_ENTITY_CHARS = 200
 _PLACES = frozenset({"region", "country", "site", "location", "language"})
 """Fields whose value stands after a preposition without the field's name: "in the north", "in German"."""
 _WORD = re.compile(r"[^\W_]+")
@@ -48,14 +52,15 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """`asked` must hold; `recognised` is given up where nothing is found under it. `notes` say in words what was recognised, by what
-    documents were labelled with at `version`."""
+    """`asked` must hold, and so must a passage name all of `entities`; `recognised` is given up where nothing is found under it.
+    `notes` say in words what was recognised, by what documents were labelled with at `version`."""
 
     asked: Filter = ALWAYS
     recognised: Filter = ALWAYS
     notes: tuple[str, ...] = ()
     as_of: date | None = None
     version: str = ""
+    entities: frozenset[str] = frozenset()
 
 
 def build_fields(document_type: EntityType, sources: Iterable[str], labels: Iterable[Labels]) -> Fields:
@@ -90,6 +95,23 @@ def parse_narrowing(fields: Fields, sources: Sequence[str], filters: Sequence[st
             raise UsageError("filter_malformed", f"`{text[:60]}` is no filter", "write FIELD=VALUE")
         terms.append(_term(fields, name.strip(), value.strip()))
     return And(tuple(terms)) if terms else ALWAYS
+
+
+def part_entities(document_type: EntityType, filters: Sequence[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Names that passages must hold, and the filters that are left. `entity` is no label, so it is there for everybody and says
+    nothing of what there is; where a label is called so, the label is meant. Raises `UsageError`."""
+    if ENTITY in document_type.fields:
+        return frozenset(), tuple(filters)
+    names, rest = set(), []
+    for text in filters:
+        field, equals, value = text.partition("=")
+        if not equals or field.strip() != ENTITY:
+            rest.append(text)
+        elif name := code_name(value[:_MOST_ENTITY_CHARS]):
+            names.add(name)
+        else:
+            raise UsageError("filter_malformed", f"`{text[:60]}` names nothing", "write entity=PN-88213, or a product or name")
+    return frozenset(names), tuple(rest)
 
 
 def _term(fields: Fields, name: str, value: str) -> Filter:

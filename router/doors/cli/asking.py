@@ -159,7 +159,7 @@ def print_passage(passage: Passage, *, lines: int) -> None:
         place.append(f"version {passage.version}")
     if passage.effective_from:
         place.append(f"in force from {passage.effective_from}")
-    place.append("found by " + " and ".join(_LEGS[leg] for leg in passage.why) if passage.why else "")
+    place.append(_found_by(passage.why))
     out.print("   " + one_line(" · ".join(part for part in place if part), 400), style="dim")
     heading = " > ".join(part for part in passage.heading_path if part != passage.title)
     if heading:
@@ -170,6 +170,13 @@ def print_passage(passage: Passage, *, lines: int) -> None:
     if len(body) > lines:
         out.print(f"   … {len(body) - lines} more lines", style="dim")
     out.print()
+
+
+def _found_by(why: Sequence[str]) -> str:
+    """By which searches, or by what it is linked to a passage above it."""
+    if legs := [_LEGS[leg] for leg in why if leg in _LEGS]:
+        return f"found by {' and '.join(legs)}"
+    return ", ".join(one_line(one) for one in why)
 
 
 def _span(passage: Passage) -> str:
