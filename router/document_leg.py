@@ -208,7 +208,7 @@ def _linked(asking: Asking, steps: Steps, kept: Sequence[Ranked], joined: Sequen
     day = find_as_of(question.text, question.now.date())
     at = question.now if day is None else datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC)
     older = asking.line.search.versions == "all" or (day is None and asks_for_older(question.text, question.now))
-    return follow(asking, steps, kept, joined, holding_at=None if older else at)
+    return follow(asking, steps, kept, joined, holding_at=None if older else at, note_next=_note_next)
 
 
 def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole: bool) -> tuple[Ranked, ...]:

@@ -6,11 +6,11 @@ INVARIANT: links take only what the passages leave of the budget (…::test_link
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from router.domain import Degraded, Ranked, Steps
+from router.domain import Degraded, Ranked, Steps, Stored
 from router.errors import SourceError
 from router.expand import Joined, alone, cut, fold, without_superseded
 from router.line import Asking
@@ -18,11 +18,18 @@ from router.search.linked import MOST_DOCUMENTS, Linked, choose_linked, names_to
 
 
 def follow(
-    asking: Asking, steps: Steps, kept: Sequence[Ranked], joined: Sequence[Joined], *, holding_at: datetime | None
+    asking: Asking,
+    steps: Steps,
+    kept: Sequence[Ranked],
+    joined: Sequence[Joined],
+    *,
+    holding_at: datetime | None,
+    note_next: Callable[[Asking, Sequence[Stored]], None],
 ) -> tuple[Joined, ...]:
-    """One hop from `kept`. Without what another admitted document replaces at `holding_at`, and without mirrors of what is there."""
+    """One hop from `kept`. Without what another admitted document replaces at `holding_at`, and without mirrors of what is there.
+    `note_next` is told of everything that this hangs on."""
     try:
-        linked = _find(asking, steps, kept, holding_at)
+        linked = _find(asking, steps, kept, holding_at, note_next)
     except SourceError as error:
         asking.found.degraded.append(Degraded("link", f"{error.code}: passages stand without what they name"))
         return ()
@@ -36,7 +43,13 @@ def follow(
     return cut(found, budget_tokens=left, count=count) if left > 0 else ()
 
 
-def _find(asking: Asking, steps: Steps, kept: Sequence[Ranked], holding_at: datetime | None) -> tuple[Linked, ...]:
+def _find(
+    asking: Asking,
+    steps: Steps,
+    kept: Sequence[Ranked],
+    holding_at: datetime | None,
+    note_next: Callable[[Asking, Sequence[Stored]], None],
+) -> tuple[Linked, ...]:
     """What was replaced, and mirrors, make room for others before anything is chosen."""
     store, tenant, watch = asking.line.store, asking.principal.tenant, asking.watch
     names = names_to_follow(asking.question.text, kept)
@@ -48,6 +61,7 @@ def _find(asking: Asking, steps: Steps, kept: Sequence[Ranked], holding_at: date
         items = tuple(Ranked(stored, ()) for _, stored in about)
         documents = list(dict.fromkeys(item.stored.chunk.document_id for item in items))
         newer = store.superseding(tenant, documents, steps.searched, deadline_s=watch.left_s())
+        note_next(asking, (*newer, *(stored for _, stored in about)))
         holding = fold([*kept, *without_superseded(items, newer, holding_at)]).kept
         left = {item.stored.chunk.chunk_id for item in holding}
         about = [(name, stored) for name, stored in about if stored.chunk.chunk_id in left]
@@ -55,9 +69,12 @@ def _find(asking: Asking, steps: Steps, kept: Sequence[Ranked], holding_at: date
 
 
 def _recheck(asking: Asking, items: Sequence[Ranked]) -> list[Ranked]:
-    """A disagreement is dropped and alarmed; no count that is shown held it, so none is lowered."""
+    """A disagreement is dropped and alarmed; no count that is shown held it, so none is lowered. What was doubted is not kept for
+    another question: it holds until now."""
     things = [(item.stored.chunk.source, item.stored.chunk.document_id, item.stored.labels) for item in items]
     verdicts = asking.policies.recheck(asking.principal, asking.question.now, things)
     if denied := sum(not verdict for verdict in verdicts):
         asking.line.alarm("recheck_denied", dropped=denied, policy_version=asking.policies.version)
+        asking.found.until_ms = int(asking.question.now.timestamp() * 1000)
+    asking.found.judged += [thing for thing, verdict in zip(things, verdicts, strict=True) if verdict]
     return [item for item, verdict in zip(items, verdicts, strict=True) if verdict]
