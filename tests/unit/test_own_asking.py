@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 
 import pytest
@@ -172,8 +173,6 @@ def test_doctor_prints_what_is_to_be_declared(tmp_path, capsys):
 
 
 def test_an_altered_model_answers_nothing_and_readiness_is_red(config, tmp_path):
-    import shutil
-
     shutil.copytree(config.parent, tmp_path / "world")
     (tmp_path / "world" / "models" / "bi_encoder" / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n")
     with Router(load_settings(tmp_path / "world" / "pointsman.toml")) as router:
@@ -183,6 +182,14 @@ def test_an_altered_model_answers_nothing_and_readiness_is_red(config, tmp_path)
                 run()
             assert raised.value.code == "model_files"
             assert str(tmp_path) not in f"{raised.value} {raised.value.hint}"
+
+
+def test_no_door_opens_on_an_altered_model(config, tmp_path):
+    shutil.copytree(config.parent, tmp_path / "world")
+    (tmp_path / "world" / "models" / "cross_encoder" / "model.onnx").write_bytes(b"another")
+    done = run_command("serve", "--port", "0", "--json", cwd=tmp_path / "world")
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["error"]["code"] == "model_files"
 
 
 def test_what_is_used_must_be_configured(tmp_path):

@@ -23,6 +23,7 @@ def run_serve(host: str, port: int, *, as_json: bool, config: Path | None) -> No
             say(f"listening on {url}, OpenAPI at {url}/docs; Ctrl-C stops it")
 
     with Router.open(config, development=http.is_loopback(host)) as router:
+        router.open_models()
         http.serve(router, host, port, announce)
 
 
@@ -31,6 +32,7 @@ def run_mcp(token: Path, *, config: Path | None) -> None:
     from router.doors import mcp
 
     with Router.open(config) as router:
+        router.open_models()
         mcp.serve(router, lambda: read_token(router, None, token))
 
 
