@@ -6,8 +6,9 @@ no redirect, writes no span and no log line, and says nothing of this machine. O
 `router/attempts.py`. Nothing that the provider writes stands in an error: `_CODES` has all there is to say.
 
 INVARIANT: every failure is a `SourceError` with a code of `_CODES` and its words (tests/sql/draft/test_claude.py::test_each_failure_has_its_code).
-INVARIANT: a reply is bounded in bytes and a call in time; a peer that trickles and then stalls can hold a call
-for at most twice its deadline (…::test_huge_reply_is_cut, ::test_slow_replies_end_in_time).
+INVARIANT: a reply is bounded in bytes, and a call in time whatever the other side does (…::test_huge_reply_is_cut,
+::test_slow_replies_end_in_time, tests/unit/test_claude_contexts.py::test_dripping_headers_end_in_time).
+INVARIANT: a context that may have been paid for is not asked for again of itself (…::test_what_may_have_been_paid_is_not_tried_again).
 INVARIANT: nothing of the environment is sent (tests/sql/draft/test_claude.py::test_environment_is_ignored).
 """
 
@@ -26,6 +27,7 @@ import httpx2
 
 from router.errors import PointsmanError, SourceError, parse_retry_after
 from router.ports import BatchSeen, ContextAsk, ContextReply, ModelReply, Tokens
+from router.timed import time_transport
 
 BASE_URL = "https://api.anthropic.com"
 TOOL = "answer"
@@ -64,6 +66,10 @@ _STATUS = {
     429: "model_rate_limited",
 }
 
+_STATUS_200 = {"overloaded_error": "model_overloaded", "rate_limit_error": "model_rate_limited"}
+_MAYBE_PAID = frozenset({200, 408, 502, 504})
+"""Of these nobody knows whether the answer was made before its way back was lost."""
+
 for _name in ("anthropic", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.ERROR)  # at DEBUG the client would write whole requests
 
@@ -85,6 +91,7 @@ class Claude:
         self._key, self.model, self._base_url = key, model, base_url
         self._streaming, self._thinking = streaming, thinking
         self._transport = httpx2.HTTPTransport(trust_env=False)
+        self._timed = time_transport(self._transport)
 
     def close(self) -> None:
         self._transport.close()
@@ -105,8 +112,9 @@ class Claude:
     # --- contexts -----------------------------------------------------------------------------------------------------
 
     def context_hosted(self, ask: ContextAsk, *, deadline_s: float, sending: Callable[[bytes], None]) -> ContextReply:
+        """Where nobody can say whether it was paid for, the error is none that is tried again."""
         request = self._context_request(ask, kept="5m")
-        message = self._exchange(lambda client: _whole(client, request), deadline_s=deadline_s, sending=sending)
+        message = self._exchange(lambda client: _whole(client, request), deadline_s=deadline_s, sending=sending, once=True)
         return _read_context(message)
 
     def submit_hosted(self, asks: Sequence[ContextAsk], *, deadline_s: float, sending: Callable[[bytes], None]) -> str:
@@ -144,23 +152,26 @@ class Claude:
                 yield read
 
     def batches_hosted(self, since_us: int, *, deadline_s: float) -> list[BatchSeen]:
-        """Newest first, as they are listed; those before `since_us` are left out."""
+        """Newest first, as they are listed; those before `since_us` are left out. Raises where the list is not whole, or not one: what is
+        not in it would be taken for what never was."""
         until = time.monotonic() + deadline_s
         found: list[BatchSeen] = []
         after: str | anthropic.Omit = anthropic.omit
-        while len(found) < MOST_LISTED:
+        while True:
 
             def call(client: anthropic.Anthropic, after: str | anthropic.Omit = after) -> Any:
                 return _json(client.messages.batches.with_raw_response.list(limit=100, after_id=after))
 
             page = self._exchange(call, deadline_s=until - time.monotonic())
-            seen = [_read_batch(one) for one in page.get("data") or []] if isinstance(page, dict) else []
-            recent = [one for one in seen if one is not None and one.at_us >= since_us]
-            found += recent
-            if not recent or not page.get("has_more"):
-                break
-            after = recent[-1].batch_id
-        return found
+            if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+                raise _error("model_reply_invalid")
+            seen = [_read_batch(one) for one in page["data"]]
+            found += [one for one in seen if one.at_us >= since_us]
+            if not seen or seen[-1].at_us < since_us or not page.get("has_more"):
+                return found
+            if len(found) >= MOST_LISTED:
+                raise _error("model_reply_too_large")
+            after = seen[-1].batch_id
 
     def _context_request(self, ask: ContextAsk, *, kept: str) -> dict[str, Any]:
         """The document first, marked as what is shared where others ask of it, then the chunk."""
@@ -182,14 +193,17 @@ class Claude:
         deadline_s: float,
         sending: Callable[[bytes], None] | None = None,
         most_bytes: int = MAX_REPLY_BYTES,
+        once: bool = False,
     ) -> T:
-        """One attempt of anything. Without `sending` no text goes out."""
+        """One attempt of anything. Without `sending` no text goes out. What goes `once` and may have arrived is not to be tried again."""
         until = time.monotonic() + deadline_s
         wire = _Wire(self._transport, sending or _no_text, until, most_bytes)
         try:
-            return self._with_client(wire, call, until)
+            with self._timed.until(until):
+                return self._with_client(wire, call, until)
         except SourceError as error:
             error.retry_after_s = wire.retry_after_s
+            error.retryable = error.retryable and not (once and wire.unclear)
             raise
 
     def _request(self, system: str, prompt: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,19 +289,25 @@ def _streamed(client: anthropic.Anthropic, request: dict[str, Any]) -> Any:
     return message
 
 
+def _check_message(message: Any) -> None:
+    """A gateway may answer 200 and mean an error: nothing was written, and nothing paid."""
+    match message:
+        case {"type": "error"} | {"error": dict()}:
+            raise _error(_STATUS_200.get(_type_of(message), "model_failed"))
+        case {"content": list()}:
+            return
+    raise _error("model_reply_invalid")
+
+
 def _read(message: Any) -> ModelReply:
     """The input of the one call; words and thoughts beside it are passed over, anything else is a code."""
-    if not isinstance(message, dict):
-        raise _error("model_reply_invalid")
+    _check_message(message)
     reason = message.get("stop_reason")
     if reason in ("max_tokens", "model_context_window_exceeded"):
         raise _error("model_truncated")
     if reason == "refusal":
         raise _error("model_refused")
-    content = message.get("content")
-    calls = (
-        [one for one in content if isinstance(one, dict) and one.get("type") == "tool_use"] if isinstance(content, list) else []
-    )
+    calls = [one for one in message["content"] if isinstance(one, dict) and one.get("type") == "tool_use"]
     if len(calls) != 1 or calls[0].get("name") != TOOL or not isinstance(calls[0].get("input"), dict):
         raise _error("model_reply_invalid")
     model = message.get("model")
@@ -295,15 +315,17 @@ def _read(message: Any) -> ModelReply:
 
 
 def _read_context(message: Any) -> ContextReply:
-    """What was written, as text; cut off at its limit it is as good as before. Thoughts are passed over, calls are no answer."""
-    if not isinstance(message, dict):
-        raise _error("model_reply_invalid")
-    model = message.get("model")
+    """What was written, as text; cut off at its limit it is as good as before. Thoughts are passed over, calls are no answer. Where it
+    was not counted whole there is no count."""
+    _check_message(message)
+    model, usage = message.get("model"), message.get("usage")
     model = model[:128] if isinstance(model, str) else ""
-    tokens, content = _read_usage(message.get("usage")), message.get("content")
+    tokens = _read_usage(usage)
+    if not isinstance(usage, dict) or not tokens.output or not (tokens.fresh or tokens.cache_write or tokens.cache_read):
+        tokens = Tokens()
     if message.get("stop_reason") == "refusal":
         return ContextReply("", model, tokens, "model_refused")
-    texts = [one.get("text") for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    texts = [one.get("text") for one in message["content"] if isinstance(one, dict)]
     text = " ".join(one for one in texts if isinstance(one, str)).strip()
     return ContextReply(text, model, tokens, "" if text else "model_reply_invalid")
 
@@ -319,33 +341,38 @@ def _read_usage(usage: Any) -> Tokens:
 
 
 def _read_result(line: bytes) -> tuple[str, ContextReply] | None:
-    """One line of a batch's results; what ran out of time or was cancelled was not paid, and is as if it had not been asked."""
+    """One line of a batch's results; what ran out of time or was cancelled was not paid, and is as if it had not been asked. What cannot
+    be read says nothing."""
     try:
         read = json.loads(line)
     except (ValueError, RecursionError):
         return None
     match read:
         case {"custom_id": str() as key, "result": {"type": "succeeded", "message": dict() as message}}:
-            return key, _read_context(message)
+            try:
+                return key, _read_context(message)
+            except SourceError:
+                return None
         case {"custom_id": str() as key, "result": {"type": "errored", "error": dict() as error}}:
             kind = _type_of(error) or str(error.get("type"))
             return key, ContextReply("", code="model_rejected" if kind == "invalid_request_error" else "model_failed")
-        case {"custom_id": str() as key, "result": {"type": str()}}:
+        case {"custom_id": str() as key, "result": {"type": "expired" | "canceled"}}:
             return key, ContextReply("", code="model_late")
     return None
 
 
-def _read_batch(one: Any) -> BatchSeen | None:
+def _read_batch(one: Any) -> BatchSeen:
     match one:
         case {"id": str() as batch_id, "created_at": str() as at, "request_counts": dict() as counts}:
             try:
                 created = datetime.fromisoformat(at)
-                items = sum(value for value in counts.values() if type(value) is int)
             except ValueError:
-                return None
+                raise _error("model_reply_invalid") from None
             created = created if created.tzinfo is not None else created.replace(tzinfo=UTC)
-            return BatchSeen(batch_id, int(created.timestamp() * 1_000_000), items) if _BATCH_ID.fullmatch(batch_id) else None
-    return None
+            items = sum(value for value in counts.values() if type(value) is int)
+            if _BATCH_ID.fullmatch(batch_id):
+                return BatchSeen(batch_id, int(created.timestamp() * 1_000_000), items)
+    raise _error("model_reply_invalid")
 
 
 def _no_text(_: bytes) -> None:
@@ -366,9 +393,7 @@ def _code_of_status(error: anthropic.APIStatusError) -> str:
     """By status; an error inside a stream comes with status 200 and a type."""
     status = error.response.status_code
     if status == 200:
-        return {"overloaded_error": "model_overloaded", "rate_limit_error": "model_rate_limited"}.get(
-            _type_of(error.body), "model_failed"
-        )
+        return _STATUS_200.get(_type_of(error.body), "model_failed")
     if status == 529:
         return "model_overloaded"
     if status >= 500:
@@ -391,8 +416,12 @@ def _error(code: str) -> SourceError:
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
 
+_NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
 class _Wire(httpx2.BaseTransport):
-    """One attempt: counts what is sent, keeps back what was not asked for, and bounds what comes. `stopped` is why it was cut."""
+    """One attempt: counts what is sent, keeps back what was not asked for, and bounds what comes. `stopped` is why it was cut,
+    `unclear` that it may have been answered, and paid, all the same."""
 
     def __init__(
         self, transport: httpx2.BaseTransport, sending: Callable[[bytes], None], until: float, most_bytes: int = MAX_REPLY_BYTES
@@ -400,6 +429,7 @@ class _Wire(httpx2.BaseTransport):
         self._transport, self._sending, self._until, self._most_bytes = transport, sending, until, most_bytes
         self.stopped: PointsmanError | None = None
         self.retry_after_s = 0.0
+        self.unclear = False
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         body = request.read()
@@ -417,7 +447,12 @@ class _Wire(httpx2.BaseTransport):
         except PointsmanError as error:
             self.stopped = error
             raise
-        response = self._transport.handle_request(bare)
+        try:
+            response = self._transport.handle_request(bare)
+        except Exception as error:
+            self.unclear = not isinstance(error, _NEVER_LEFT)
+            raise
+        self.unclear = response.status_code in _MAYBE_PAID
         self.retry_after_s = parse_retry_after(response.headers.get("retry-after"))
         if response.headers.get("content-encoding", "identity") != "identity":
             response.close()

@@ -5,7 +5,7 @@ tries nothing again, and says nothing of this machine (its own headers name Pyth
 attempt is decided in `router/attempts.py`. Nothing that the provider writes stands in an error: `_CODES` has all there is to say.
 
 INVARIANT: every failure is a `SourceError` with a code of `_CODES` and its words (tests/unit/test_cohere_models.py::test_each_failure_has_its_code).
-INVARIANT: a reply is bounded in bytes and in time (…::test_huge_reply_is_cut, ::test_slow_replies_end_in_time).
+INVARIANT: a reply is bounded in bytes, and a call in time whatever the other side does (…::test_huge_reply_is_cut, ::test_slow_replies_end_in_time).
 INVARIANT: nothing of the environment is sent (…::test_environment_is_ignored).
 """
 
@@ -22,6 +22,7 @@ from cohere.core.api_error import ApiError
 
 from router.errors import PointsmanError, SourceError, parse_retry_after
 from router.ports import HostedRows, HostedScores
+from router.timed import time_transport
 
 BASE_URL = "https://api.cohere.com"
 MOST_TEXTS = 96
@@ -67,6 +68,7 @@ class Cohere:
     def __init__(self, *, key: str, base_url: str = BASE_URL) -> None:
         self._key, self._base_url = key, base_url
         self._transport = httpx.HTTPTransport(trust_env=False)
+        self._timed = time_transport(self._transport)
 
     def close(self) -> None:
         self._transport.close()
@@ -75,7 +77,8 @@ class Cohere:
         """What `call` makes of the client. Raises `SourceError`, or what `sending` raised."""
         if not self._key:
             raise _error("model_key_missing")
-        wire = _Wire(self._transport, sending, time.monotonic() + deadline_s)
+        until = time.monotonic() + deadline_s
+        wire = _Wire(self._transport, sending, until)
         http = httpx.Client(transport=wire, trust_env=False, follow_redirects=False, timeout=httpx.Timeout(deadline_s))
         try:
             client = cohere.ClientV2(
@@ -86,7 +89,8 @@ class Cohere:
                 httpx_client=http,
                 log_warning_experimental_features=False,
             )
-            return call(client)
+            with self._timed.until(until):
+                return call(client)
         except PointsmanError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever the client raises, what leaves here is one of ours, without its words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -122,6 +123,90 @@ def test_retry_after_is_passed_on(claude, server):
     assert raised.value.retry_after_s == 7.0
 
 
+def dripping(seconds: float):
+    """A byte of a header now and then: no single read is ever late."""
+
+    def reply(handler, request) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            handler.wfile.write(b"a")
+            handler.wfile.flush()
+            time.sleep(0.05)
+        handler.close_connection = True
+
+    return reply
+
+
+def test_dripping_headers_end_in_time(claude, server):
+    """On a new connection, and on one that was kept."""
+    for replies in ([dripping(4.0)], [fake.contexts(), dripping(4.0)]):
+        server.says(*replies)
+        for _ in replies[1:]:
+            write(claude)
+        began = time.monotonic()
+        with pytest.raises(SourceError) as raised:
+            write(claude, deadline_s=0.4)
+        assert (raised.value.code, time.monotonic() - began < 1.2) == ("model_late", True)
+    server.says(fake.contexts())
+    assert write(claude).text, "the next call has a time of its own"
+
+
+@pytest.mark.parametrize(
+    ("reply", "retryable"),
+    [
+        (fake.failure(429), True),
+        (fake.failure(500), True),
+        (fake.failure(529), True),
+        (fake.raw(b'{"type":"error","error":{"type":"overloaded_error","message":"PROVIDER-WORDS"}}'), True),
+        (fake.cut_stream(), False),
+        (fake.reset(), False),
+        (fake.failure(502), False),
+        (fake.failure(504), False),
+        (fake.raw(b"{"), False),
+        (fake.raw(b'{"ok": true}'), False),
+        (fake.slow(2.0, fake.contexts()), False),
+        (dripping(2.0), False),
+    ],
+)
+def test_what_may_have_been_paid_is_not_tried_again(claude, server, reply, retryable):
+    server.says(reply)
+    with pytest.raises(SourceError) as raised:
+        write(claude, deadline_s=0.5)
+    assert raised.value.retryable is retryable
+
+
+def test_who_was_never_reached_was_not_paid(server):
+    claude = Claude(key="k", model="m", base_url="http://127.0.0.1:9")
+    with pytest.raises(SourceError) as raised:
+        write(claude)
+    assert (raised.value.code, raised.value.retryable) == ("model_unreachable", True)
+    claude.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("overloaded_error", "model_overloaded"), ("rate_limit_error", "model_rate_limited"), ("api_error", "model_failed")],
+)
+def test_an_error_that_comes_as_200_is_one(claude, server, kind, code):
+    """No answer that was paid for: neither as a context nor as a result of a batch."""
+    body = {"type": "error", "error": {"type": kind, "message": "PROVIDER-WORDS"}}
+    server.says(fake.raw(json.dumps(body).encode()))
+    with pytest.raises(SourceError) as raised:
+        write(claude)
+    assert raised.value.code == code
+    server.batches.message = lambda params: body
+    assert list(claude.results_hosted(submit(claude, ASK), deadline_s=5.0)) == []
+
+
+@pytest.mark.parametrize(
+    "usage", [None, {}, {"input_tokens": 9}, {"output_tokens": 9}, {"input_tokens": -1, "output_tokens": 9}, "x"]
+)
+def test_half_a_count_is_none(claude, server, usage):
+    server.says(fake.raw(json.dumps({"content": [{"type": "text", "text": "So."}], "usage": usage}).encode()))
+    assert write(claude).tokens == Tokens()
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +243,29 @@ def test_batches_are_listed(claude, server):
     assert [one.size for one in server.received[2:]] == [0, 0], "nothing but the address"
 
 
+LISTED = {"id": "msgbatch_1", "created_at": "2026-01-01T00:00:00Z", "request_counts": {"succeeded": 1}}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [[], {}, {"data": None}, {"data": [{}]}, {"data": [{**LISTED, "created_at": "soon"}]}, {"data": [{**LISTED, "id": "a/b"}]}],
+)
+def test_a_list_that_is_none_says_nothing(claude, server, page):
+    """What is not in a list counts as never sent, and would be paid for again."""
+    server.batches.get = lambda handler, _: handler.send(200, json.dumps(page).encode())
+    with pytest.raises(SourceError) as raised:
+        claude.batches_hosted(0, deadline_s=5.0)
+    assert raised.value.code == "model_reply_invalid"
+
+
+def test_a_list_that_is_too_long_says_nothing(claude, server, monkeypatch):
+    monkeypatch.setattr("connectors.claude.MOST_LISTED", 3)
+    server.batches.get = lambda handler, _: handler.send(200, json.dumps({"data": [LISTED] * 2, "has_more": True}).encode())
+    with pytest.raises(SourceError) as raised:
+        claude.batches_hosted(0, deadline_s=5.0)
+    assert raised.value.code == "model_reply_too_large"
+
+
 @pytest.mark.parametrize("name", ["../../v1/secrets", "a/b", "", "x" * 200, "a?b", "é"])
 def test_no_name_of_a_batch_leads_elsewhere(claude, server, name):
     with pytest.raises(SourceError):
@@ -183,10 +291,7 @@ def test_an_unknown_batch_and_odd_lines(claude, server, monkeypatch):
     monkeypatch.setattr(
         server.batches, "get", lambda handler, _: handler.send(200, b"\n".join([*lines, good.encode()])), raising=False
     )
-    assert [(key, reply.code) for key, reply in claude.results_hosted("msgbatch_1", deadline_s=5.0)] == [
-        ("k", "model_late"),
-        ("good", ""),
-    ]
+    assert [(key, reply.code) for key, reply in claude.results_hosted("msgbatch_1", deadline_s=5.0)] == [("good", "")]
 
 
 def test_what_stops_the_sending_stops_the_batch(claude, server):

@@ -169,8 +169,25 @@ def test_nobody_there():
     assert error_of(embed, Cohere(key=KEY, base_url="http://127.0.0.1:9")).code == "model_unreachable"
 
 
+def dripping_header(seconds: float):
+    """A byte of a header now and then: no single read is ever late."""
+
+    def reply(handler, request) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.05)
+        handler.close_connection = True
+
+    return reply
+
+
 @BOTH
-@pytest.mark.parametrize("reply", [days.slow(3.0, fake.good()), days.trickle(3.0)], ids=["slow", "trickle"])
+@pytest.mark.parametrize(
+    "reply", [days.slow(3.0, fake.good()), days.trickle(3.0), dripping_header(3.0)], ids=["slow", "trickle", "header"]
+)
 def test_slow_replies_end_in_time(connection, server, call, reply):
     server.says(reply)
     began = time.monotonic()
