@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,12 +72,14 @@ if TYPE_CHECKING:
     from connectors.table_snapshots import DuckSnapshots
     from connectors.trials import DuckTrial, SqliteTrial
     from router.filters import EntityType
+    from router.ingest.entities import Aliases, PublicColumns
     from router.ingest.freshness import Freshness
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
     from router.ingest.scribe import Purse, Scribe, Writing
     from router.ingest.tables import TableFinding, TableReport
     from router.ingest.watch import Round, Seen, Stop
     from router.ingest.workshop import Contexts, IndexReport, Progress, SourceJob, Workshop
+    from router.policy.governance import DatasetFacts
     from router.ports import Embedder
 
 DEFAULT_K = 5
@@ -845,7 +847,22 @@ class Router:
             record=self._record_labels,
             principal=indexing_service("", self.policies.current().types).name,
             now_us=_clock_us,
+            aliases=functools.cache(self._aliases),
         )
+
+    def _aliases(self, tenant: str) -> Aliases:
+        """Of the values that reviewers marked as everybody's, those of the tenant's own rows. Without a snapshot there are none, and
+        one that cannot be read keeps no document from being indexed."""
+        from router.ingest.entities import Aliases, build_aliases
+
+        public = _public_columns(self.policies.current().datasets.values())
+        if not public or self.snapshots.current() is None:
+            return Aliases()
+        try:
+            return build_aliases(one.rows_of(tenant, _read_public(self.snapshots.path(), one)) for one in public)
+        except SourceError as error:
+            self.log("aliases_unread", code=error.code)
+            return Aliases()
 
     def _index_embedder(self) -> Embedder:
         """The model of one's own, else the shipped one; or a hosted one beside it, judged for the indexing Service of each document's
@@ -1310,6 +1327,27 @@ def open_copies(database: Path, grants: Sequence[TableGrant]) -> PhysicalCopies:
     from connectors.duckdb_tables import PhysicalCopies
 
     return PhysicalCopies(database, grants)
+
+
+def _public_columns(datasets: Iterable[DatasetFacts]) -> list[PublicColumns]:
+    """Never a column with a mask, nor one of rows that nobody says the tenant of."""
+    from router.ingest.entities import PublicColumns
+
+    found = []
+    for facts in datasets:
+        tenant = next((expression for name, expression, _ in facts.attributes if name == "tenant"), None)
+        names = tuple(column.name for column in facts.columns if column.values == "public" and column.mask is None)
+        if tenant is not None and names:
+            label = next((name for name in names if name.lower() == (facts.label or "").lower()), None)
+            found.append(PublicColumns(facts.relation, tenant, names, label))
+    return found
+
+
+def _read_public(database: Path, public: PublicColumns) -> list[tuple[Any, ...]]:
+    from connectors.duckdb_tables import read_values
+    from router.ingest.entities import MOST_PUBLIC_ROWS
+
+    return read_values(database, public.relation, public.tenant, public.columns, most=MOST_PUBLIC_ROWS)
 
 
 def open_rows(database: Path) -> LiveRows:
