@@ -37,6 +37,7 @@ from connectors.opensearch_documents.lowering import (
     shape_digest,
     shape_of,
 )
+from connectors.opensearch_documents.replies import count_of, list_of, object_of, text_of, truth_of
 from router.domain import Chunk, Embedded, Entity, IndexedDocument, Labels, Span, Stored, label_digest
 from router.errors import SourceError
 from router.filters import EntityType
@@ -155,7 +156,8 @@ class Partition:
         shapes = {shape_digest(shape): shape for shape in map(shape_of, several)}
         return replace(self, shapes=MappingProxyType({**self.shapes, **shapes}))
 
-    def as_json(self) -> str:
+    def as_json(self, mark: str = "") -> str:
+        """`mark` is of one write, so that its writer knows it again when the answer was lost."""
         meta = {
             "schema": self.schema,
             "tenant": self.tenant,
@@ -165,28 +167,32 @@ class Partition:
             "shapes": dict(self.shapes),
             "fields": sorted(self.fields),
             "whole": self.whole,
+            "mark": mark,
         }
         return json.dumps({"kind": "meta", "meta": meta})
 
 
 def read_partition(index: str, meta: Mapping[str, Any], tenant: str, at: tuple[int, int] | None = None) -> Partition:
     """Raises unless the entry is of a schema that is known, and of this tenant."""
-    if int(meta.get("schema", 0)) > SCHEMA:
+    if count_of(meta["schema"]) > SCHEMA:
         raise SourceError("store_newer", "the document store was written by a newer pointsman", "update pointsman")
     if meta.get("tenant") != tenant:
         raise SourceError(
             "tenant_mismatch", "the document store in this place belongs to another tenant", "restore the right index"
         )
-    shapes = {digest: tuple((name, letter) for name, letter in shape) for digest, shape in meta["shapes"].items()}
+    shapes = {
+        digest: tuple((text_of(name), text_of(letter)) for name, letter in list_of(shape))
+        for digest, shape in object_of(meta["shapes"]).items()
+    }
     return Partition(
         index,
         tenant,
-        int(meta["writes"]),
-        meta["model_id"],
-        meta["dimensions"],
+        count_of(meta["writes"]),
+        None if meta["model_id"] is None else text_of(meta["model_id"]),
+        None if meta["dimensions"] is None else count_of(meta["dimensions"]),
         MappingProxyType(shapes),
-        frozenset(meta["fields"]),
-        bool(meta.get("whole")),
+        frozenset(text_of(name) for name in list_of(meta["fields"])),
+        truth_of(meta.get("whole", False)),
         at,
         int(meta["schema"]),
     )
@@ -412,9 +418,9 @@ def _encode(data: bytes) -> str:
 
 def decode(text: str) -> bytes:
     """Of a hit's `_source`."""
-    return base64.b64decode(text)
+    return base64.b64decode(text, validate=True)
 
 
 def decode_value(text: str) -> bytes:
     """Of a hit's `fields`, where the engine writes another alphabet and no padding."""
-    return base64.urlsafe_b64decode(text + "==")
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

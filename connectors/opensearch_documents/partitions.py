@@ -3,6 +3,10 @@
 Every read of a tenant's documents is one request of several searches, the first of which reads the index's own entry: whose it
 is, and which shapes of labels its documents have. What is not in that entry is admitted to nobody.
 
+The file is longer than most because every way to an index stands here.
+
+INVARIANT: a write that may not be done twice is sent again only after it was read that it was not done
+(tests/unit/test_opensearch_replies.py::test_a_lost_answer_of_the_own_entry, ::test_a_switch_whose_answer_was_lost).
 INVARIANT: an index says whose it is, and that is compared in every request
 (tests/conformance/suite.py::test_foreign_partition_is_refused).
 INVARIANT: an index whose building was cut off does not say whose it is, and is never used
@@ -14,16 +18,36 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from connectors.opensearch_documents import mapping
 from connectors.opensearch_documents.lowering import Query
 from connectors.opensearch_documents.mapping import META_ID, Filed, Partition, entry_id
-from connectors.opensearch_documents.wire import Deadline, Wire, check_answer, failure
+from connectors.opensearch_documents.replies import (
+    check_answer,
+    check_copied,
+    check_done,
+    check_index,
+    check_shards,
+    check_whole,
+    count_of,
+    failure,
+    hits_of,
+    invalid,
+    is_of,
+    list_of,
+    mixed,
+    object_of,
+    reading,
+    rows_of,
+    text_of,
+)
+from connectors.opensearch_documents.wire import Deadline, Wire
 from router.domain import Labels, ModelCard
 from router.errors import SourceError
 from router.filters import check_text
@@ -33,10 +57,12 @@ PAGE = 1_000
 TRIES = 3
 _EXPUNGE_S = 300.0
 _COPY_S = 3600.0
+_SETTLE_PAUSE_S = 0.1
 _GENERATION = re.compile(r"g-\d{6,}")
 _DERIVED = "index.knn.derived_source.enabled"
-META_PART = json.dumps({"size": 1, "query": {"ids": {"values": [META_ID]}}, "_source": ["meta"]})
+META_PART = json.dumps({"size": 2, "query": {"ids": {"values": [META_ID]}}, "_source": ["meta"]})
 
+Done = TypeVar("Done")
 Build = Callable[[Partition], list[str]]
 
 
@@ -81,8 +107,10 @@ class Partitions:
 
     def ask(self, tenant: str, build: Build, deadline: Deadline) -> tuple[Partition, list[dict[str, Any]]] | None:
         """The tenant's current index, and the searches that `build` makes for it, in one request. Asked again where the index or
-        the shapes of its labels are not those that were known; None where the tenant has nothing."""
+        the shapes of its labels are not those that were known, or the place changed between two of the searches; None where the
+        tenant has nothing."""
         place = self._pinned(tenant) or self.alias(tenant)
+        strange = False
         for _ in range(TRIES):
             known = self._known.get(tenant)
             if known is not None and known.index in self._dirty:
@@ -97,13 +125,23 @@ class Partitions:
             self._check_settings(state.index, deadline)
             self._known[tenant] = state
             if known is not None and (known.index, known.shapes) == (state.index, state.shapes):
-                return state, answers[1:]
-        raise failure(409, "")
+                strange = not all(is_of(answer, state.index) for answer in answers[1:])
+                if not strange:
+                    return state, answers[1:]
+        raise mixed() if strange else failure(409, "")
 
     def read_state(self, tenant: str, answer: Mapping[str, Any]) -> Partition | None:
+        """Of the place's own entry, which is one: two are of two indices, one of which nobody meant."""
         check_answer(answer)
-        hits = answer["hits"]["hits"]
-        return mapping.read_partition(hits[0]["_index"], hits[0]["_source"]["meta"], tenant) if hits else None
+        hits = list_of(object_of(answer.get("hits")).get("hits"))
+        if len(hits) > 1:
+            raise mixed()
+        with reading():
+            if not hits:
+                return None
+            if hits[0]["_id"] != META_ID:
+                raise invalid()
+            return mapping.read_partition(text_of(hits[0]["_index"]), hits[0]["_source"]["meta"], tenant)
 
     def _check_settings(self, index: str, deadline: Deadline) -> None:
         """Once an index: a setting on which changes of labels hang, and which cannot change later."""
@@ -111,7 +149,7 @@ class Partitions:
             return
         path = f"/{index}/_settings/{_DERIVED}"
         held = self._wire.send("GET", path, params={"flat_settings": "true"}, deadline=deadline)
-        settings: dict[str, str] = next(iter(held.values()))["settings"]
+        settings = object_of(object_of(object_of(held).get(index)).get("settings"))
         if settings.get(_DERIVED) != "false":
             raise SourceError(
                 "store_unsuitable",
@@ -143,24 +181,36 @@ class Partitions:
 
     def read_meta(self, tenant: str, index: str, deadline: Deadline) -> Partition | None:
         held = self._wire.send("GET", f"/{index}/_doc/{META_ID}", params={"routing": META_ID}, deadline=deadline, absent_ok=True)
-        if not held or not held.get("found"):
+        if held is None:
             return None
-        return mapping.read_partition(index, held["_source"]["meta"], tenant, (held["_seq_no"], held["_primary_term"]))
+        check_index(object_of(held), index)
+        with reading():
+            at = count_of(held["_seq_no"]), count_of(held["_primary_term"])
+            return mapping.read_partition(index, held["_source"]["meta"], tenant, at)
 
     def owner(self, index: str) -> str | None:
         """The tenant that an index says it is of."""
         held = self._wire.send(
             "GET", f"/{index}/_doc/{META_ID}", params={"routing": META_ID}, deadline=self.soon(), absent_ok=True
         )
-        tenant = held["_source"]["meta"].get("tenant") if held and held.get("found") else None
-        return tenant if isinstance(tenant, str) else None
+        if held is None:
+            return None
+        check_index(object_of(held), index)
+        with reading():
+            return text_of(held["_source"]["meta"]["tenant"])
 
     def current(self, tenant: str, deadline: Deadline) -> str | None:
         """The index behind the tenant's alias."""
         if (pinned := self._pinned(tenant)) is not None:
             return pinned
         found = self._wire.send("GET", f"/_alias/{self.alias(tenant)}", deadline=deadline, absent_ok=True)
-        return next(iter(found), None) if found else None
+        if found is None:
+            return None
+        if len(object_of(found)) > 1:
+            raise mixed()
+        with reading():
+            [index] = found
+        return str(index)
 
     def _pinned(self, tenant: str) -> str | None:
         return f"{self.alias(tenant)}-{self._pins[tenant]}" if tenant in self._pins else None
@@ -171,12 +221,14 @@ class Partitions:
     def indices(self, names: str) -> list[str]:
         path = f"/_cat/indices/{self._prefix}-t-{names}" if names == "*" else f"/_cat/indices/{names}-g-*"
         found = self._wire.send("GET", path, params={"format": "json", "h": "index"}, deadline=self.soon())
-        return sorted(row["index"] for row in found)
+        return sorted(text_of(object_of(row).get("index")) for row in list_of(found))
 
     def refresh(self, index: str, deadline: Deadline) -> None:
         self._dirty.discard(index)
         try:
-            self._wire.send("POST", f"/{index}/_refresh", deadline=deadline, absent_ok=True)
+            done = self._wire.send("POST", f"/{index}/_refresh", deadline=deadline, absent_ok=True)
+            if done is not None:
+                check_shards(done)
         except SourceError:
             self._dirty.add(index)
             raise
@@ -185,11 +237,14 @@ class Partitions:
         """`document` entries by id, as of one moment."""
         if index in self._dirty:
             self.refresh(index, self.soon())
-        opened = self._wire.send("POST", f"/{index}/_search/point_in_time", params={"keep_alive": "5m"}, deadline=self.soon())
+        whole = {"keep_alive": "5m", "allow_partial_pit_creation": "false"}
+        opened = self._wire.send("POST", f"/{index}/_search/point_in_time", params=whole, deadline=self.soon())
+        check_whole(opened)
+        moment = text_of(opened.get("pit_id"))
         after: list[Any] = []
         body = {
             "size": PAGE,
-            "pit": {"id": opened["pit_id"], "keep_alive": "5m"},
+            "pit": {"id": moment, "keep_alive": "5m"},
             "query": {"bool": {"filter": [{"term": {"kind": "document"}}, query]}},
             "sort": [{"id": "asc"}],
             "track_total_hits": False,
@@ -205,14 +260,14 @@ class Partitions:
                     deadline=self.soon(),
                 )
                 check_answer(answer)
-                hits = answer["hits"]["hits"]
-                yield from (hit["_source"] for hit in hits)
+                hits = hits_of(answer, index, PAGE)
+                yield from (_row_of(hit, fields) for hit in hits)
                 if len(hits) < PAGE:
                     return
-                after = hits[-1]["sort"]
+                after = list_of(hits[-1].get("sort"))
         finally:
             with contextlib.suppress(SourceError):
-                self._wire.send("DELETE", "/_search/point_in_time", body={"pit_id": [opened["pit_id"]]}, deadline=self.soon())
+                self._wire.send("DELETE", "/_search/point_in_time", body={"pit_id": [moment]}, deadline=self.soon())
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -235,9 +290,36 @@ class Partitions:
         return state
 
     def create(self, index: str) -> None:
-        if self._wire.send("HEAD", f"/{index}", deadline=self.soon()):
-            return  # left by a write that was cut off
-        self._wire.send("PUT", f"/{index}", body=self._settings, deadline=self.soon())
+        def is_there() -> bool:
+            return bool(self._wire.send("HEAD", f"/{index}", deadline=self.soon()))
+
+        def make() -> bool:
+            check_done(self._wire.send("PUT", f"/{index}", body=self._settings, deadline=self.soon()))
+            return True
+
+        if not is_there():  # left by a write that was cut off
+            self._settle(make, lambda: is_there() or None)
+
+    def remove(self, index: str) -> None:
+        """Whether or not it is there."""
+        done = self._wire.send("DELETE", f"/{index}", deadline=self.soon(), absent_ok=True)
+        if done is not None:
+            check_done(done)
+
+    def _settle(self, write: Callable[[], Done], read: Callable[[], Done | None]) -> Done:
+        """A write that must not be done twice. Where it failed, or its answer was lost, what is there says what became of it: it is
+        sent again only when it was not done, and only as long as it still may be."""
+        for last in (False, False, True):
+            try:
+                return write()
+            except SourceError as error:
+                done = read()
+                if done is not None:
+                    return done
+                if last or not error.retryable:
+                    raise
+            time.sleep(_SETTLE_PAUSE_S)
+        raise failure(503, "")
 
     def prepare(self, state: Partition, filed: Sequence[Filed], labels: Sequence[Labels], model: ModelCard | None) -> Partition:
         """Fields and shapes are there before the first entry that has them, and so is the vectors' field."""
@@ -252,7 +334,7 @@ class Partitions:
         new = replace(new, fields=state.fields | fields, schema=mapping.SCHEMA)
         if properties:
             body = {"properties": properties}
-            self._wire.send("PUT", f"/{state.index}/_mapping", body=body, deadline=self.soon())
+            check_done(self._wire.send("PUT", f"/{state.index}/_mapping", body=body, deadline=self.soon()))
         if (new.shapes, new.fields, new.model_id, new.schema) == (state.shapes, state.fields, state.model_id, state.schema):
             return state
         new = self.note(new)
@@ -263,15 +345,27 @@ class Partitions:
         """Write the partition's own entry; another writer in between is a conflict."""
         at = state.at
         guard = {"op_type": "create"} if at is None else {"if_seq_no": at[0], "if_primary_term": at[1]}
-        written = self._wire.send(
-            "PUT",
-            f"/{state.index}/_doc/{META_ID}",
-            params={"routing": META_ID, **guard},
-            body=state.as_json(),
-            deadline=self.soon(),
-        )
+        path, mark = f"/{state.index}/_doc/{META_ID}", secrets.token_hex(8)
+
+        def write() -> tuple[int, int]:
+            params = {"routing": META_ID, **guard}
+            return _place_of(
+                self._wire.send("PUT", path, params=params, body=state.as_json(mark), deadline=self.soon()), state.index
+            )
+
+        def read() -> tuple[int, int] | None:
+            params = {"routing": META_ID, "preference": "_primary"}
+            held = self._wire.send("GET", path, params=params, deadline=self.soon(), absent_ok=True)
+            found = None if held is None else _place_of(held, state.index)
+            with reading():
+                if held is not None and held["_source"]["meta"].get("mark") == mark:
+                    return found
+            if found != at:
+                raise failure(409, "")
+            return None
+
         self._dirty.add(state.index)
-        return replace(state, at=(written["_seq_no"], written["_primary_term"]))
+        return replace(state, at=self._settle(write, read))
 
     def entries_of(self, index: str, document_id: str) -> list[str]:
         """Entries of all chunks that say they are of the document, whatever its own entry says."""
@@ -292,16 +386,17 @@ class Partitions:
                 deadline=self.soon(),
             )
             check_answer(answer)
-            hits = answer["hits"]["hits"]
-            found += [hit["_id"] for hit in hits]
+            hits = hits_of(answer, index, PAGE)
+            found += [text_of(hit.get("_id")) for hit in hits]
             if len(hits) < PAGE:
                 return found
-            after = hits[-1]["sort"]
+            after = list_of(hits[-1].get("sort"))
 
     def count(self, index: str, kind: str) -> int:
         body = {"query": {"bool": {"filter": [{"term": {"kind": kind}}]}}}
         counted = self._wire.send("POST", f"/{index}/_count", body=body, deadline=self.soon())
-        return int(counted["count"])
+        check_whole(counted)
+        return count_of(counted.get("count"))
 
     def document_rows(self, index: str, document_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -309,11 +404,9 @@ class Partitions:
             entries = [entry_id("document", name) for name in names]
             body = {"docs": [{"_id": entry, "routing": entry, "_source": ["source", "digest", "members"]} for entry in entries]}
             answer = self._wire.send("POST", f"/{index}/_mget", body=body, deadline=self.soon())
-            for name, held in zip(names, answer["docs"], strict=True):
-                if "error" in held:
-                    raise failure(503, "")
-                if held.get("found"):
-                    found[name] = held["_source"]
+            for name, row in zip(names, rows_of(answer, index, entries), strict=True):
+                if row is not None:
+                    found[name] = {field: text_of(row.get(field)) for field in ("source", "digest", "members")}
         return found
 
     # --- generations --------------------------------------------------------------------------------------------------
@@ -324,7 +417,18 @@ class Partitions:
         actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": alias, "is_write_index": True}}]
         if previous is not None:
             actions.insert(0, {"remove": {"index": previous, "alias": alias, "must_exist": True}})
-        self._wire.send("POST", "/_aliases", body={"actions": actions}, deadline=self.soon())
+
+        def write() -> str:
+            check_done(self._wire.send("POST", "/_aliases", body={"actions": actions}, deadline=self.soon()))
+            return index
+
+        def read() -> str | None:
+            held = self.current(tenant, self.soon())
+            if held not in (index, previous):
+                raise failure(409, "")  # somebody else switched
+            return index if held == index else None
+
+        self._settle(write, read)
 
     def copy(self, old: Partition, index: str, keep: Sequence[str]) -> None:
         """Inside the cluster."""
@@ -332,12 +436,11 @@ class Partitions:
         properties = mapping.label_mapping(old.fields) if old.fields else {}
         if old.dimensions is not None:
             properties |= mapping.vector_mapping(old.dimensions)
-        self._wire.send("PUT", f"/{index}/_mapping", body={"properties": properties}, deadline=self.soon())
+        check_done(self._wire.send("PUT", f"/{index}/_mapping", body={"properties": properties}, deadline=self.soon()))
         query = {"bool": {"filter": [{"terms": {"source": list(keep)}}]}}
         body = {"source": {"index": old.index, "size": 500, "query": query}, "dest": {"index": index, "op_type": "create"}}
         copied = self._wire.send("POST", "/_reindex", params={"refresh": "true"}, body=body, deadline=Deadline(_COPY_S))
-        if copied["failures"] or copied["timed_out"]:
-            raise failure(500, "")
+        check_copied(copied)
 
     def expunge(self, index: str) -> None:
         """Rewrite what is left and drop the log of writes, until no removed entry is kept. The engine keeps them for copies that
@@ -349,13 +452,29 @@ class Partitions:
                 ("_forcemerge", {"max_num_segments": "1", "flush": "true"}),
                 ("_refresh", {}),
             ):
-                self._wire.send("POST", f"/{index}/{path}", params=params, deadline=Deadline(_EXPUNGE_S))
+                check_shards(self._wire.send("POST", f"/{index}/{path}", params=params, deadline=Deadline(_EXPUNGE_S)))
             held = self._wire.send("GET", f"/{index}/_stats/docs", deadline=self.soon())
-            if not held["_all"]["total"]["docs"]["deleted"]:
+            check_shards(held)
+            with reading():
+                deleted = count_of(held["_all"]["total"]["docs"]["deleted"])
+            if not deleted:
                 return
             if end.is_over():
                 raise SourceError("store_busy", "OpenSearch still holds the old text", "try again in a moment", retryable=True)
             time.sleep(1.0)
+
+
+def _place_of(reply: Any, index: str) -> tuple[int, int]:
+    """Where an entry was written or read, as the next write of it must say."""
+    held = object_of(reply)
+    check_index(held, index)
+    return count_of(held.get("_seq_no")), count_of(held.get("_primary_term"))
+
+
+def _row_of(hit: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Of a `document` entry."""
+    row = object_of(hit.get("_source"))
+    return {field: count_of(row.get(field)) if field == "chunks" else text_of(row.get(field)) for field in fields}
 
 
 def pages_of(names: Sequence[str]) -> list[Sequence[str]]:

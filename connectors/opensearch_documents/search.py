@@ -30,12 +30,18 @@ from connectors.opensearch_documents.mapping import (
     has_direction,
     read_count,
 )
+from connectors.opensearch_documents.replies import count_of, invalid, number_of, reading, scores_of, text_of
 from router.domain import Candidate, Leg
 
 EF_SEARCH = 500
 MOST_NEIGHBOURS = 10_000
 _K1, _B = 1.2, 0.75
 _HIT_FIELDS = ("id", "document", "source")
+LEG_FIELDS: Mapping[Leg, Sequence[str]] = {
+    "dense": (*_HIT_FIELDS, "counts", "length"),
+    "lexical": (*_HIT_FIELDS, "counts", "length", "vector"),
+}
+"""What a hit brings, by which the answers of the two are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +105,15 @@ def count_part(chunks: str, words: Sequence[str], wait_ms: int) -> str:
 
 
 def read_statistics(answer: Mapping[str, Any], words: Sequence[str]) -> Statistics:
-    admitted = int(answer["hits"]["total"]["value"])
-    length = float(answer["aggregations"]["length"]["value"])
-    buckets = answer["aggregations"].get("words", {}).get("buckets", {})
-    idf = {
-        word: math.log(1 + (admitted - held + 0.5) / (held + 0.5))
-        for word, held in ((word, int(buckets[str(at)]["doc_count"])) for at, word in enumerate(words))
-    }
-    present = {word: weight for at, (word, weight) in enumerate(idf.items()) if buckets[str(at)]["doc_count"]}
+    with reading():
+        admitted = count_of(answer["hits"]["total"]["value"])
+        length = number_of(answer["aggregations"]["length"]["value"])
+        buckets = answer["aggregations"]["words"]["buckets"] if words else {}
+        counted = [count_of(buckets[str(at)]["doc_count"]) for at in range(len(words))]
+    if length < 0 or any(held > admitted for held in counted):
+        raise invalid()
+    idf = {word: math.log(1 + (admitted - held + 0.5) / (held + 0.5)) for word, held in zip(words, counted, strict=True)}
+    present = {word: weight for (word, weight), held in zip(idf.items(), counted, strict=True) if held}
     possible = sum((_K1 + 1) * weight for weight in idf.values())
     return Statistics(admitted, max(1.0, length / max(1, admitted)), present, possible if admitted else 0.0)
 
@@ -119,7 +126,7 @@ def lexical_part(chunks: str, statistics: Statistics, limit: int, wait_ms: int) 
         if weight > 0
     ]
     query = {"bool": {"must": [{"bool": {"should": terms, "minimum_should_match": 1}}], "filter": [_CHUNKS]}}
-    return _leg_part(chunks, query, limit, wait_ms, ("counts", "length", "vector"))
+    return _leg_part(chunks, query, limit, wait_ms, LEG_FIELDS["lexical"])
 
 
 def dense_part(chunks: str, vector: Sequence[float], limit: int, wait_ms: int, *, exact: bool) -> str:
@@ -139,7 +146,7 @@ def dense_part(chunks: str, vector: Sequence[float], limit: int, wait_ms: int, *
             "method_parameters": {"ef_search": EF_SEARCH},
         }
         query = {"knn": {"v": nearest}}
-    return _leg_part(chunks, query, limit, wait_ms, ("counts", "length"))
+    return _leg_part(chunks, query, limit, wait_ms, LEG_FIELDS["dense"])
 
 
 def _leg_part(chunks: str, query: Mapping[str, Any], limit: int, wait_ms: int, fields: Sequence[str]) -> str:
@@ -149,7 +156,7 @@ def _leg_part(chunks: str, query: Mapping[str, Any], limit: int, wait_ms: int, f
             "track_total_hits": False,
             "timeout": f"{wait_ms}ms",
             "_source": False,
-            "docvalue_fields": [*_HIT_FIELDS, *fields],
+            "docvalue_fields": list(fields),
             "query": query,
             "sort": [{"_score": "desc"}, {"id": "asc"}],
         },
@@ -174,10 +181,20 @@ def read_candidates(
     question: Sequence[float] | None,
 ) -> tuple[Candidate, ...]:
     """The union of both legs ordered by chunk id, each with both scores."""
+    with reading():
+        return _candidates(lexical, dense, statistics, question)
+
+
+def _candidates(
+    lexical: Sequence[Mapping[str, Any]],
+    dense: Sequence[Mapping[str, Any]],
+    statistics: Statistics,
+    question: Sequence[float] | None,
+) -> tuple[Candidate, ...]:
     held: dict[str, _Hit] = {}
-    for hit in dense:
+    for hit, score in zip(dense, scores_of(dense), strict=True):
         fields = _fields(hit)
-        held[fields["id"]] = _Hit(fields, _bounded(2.0 * float(hit["sort"][0]) - 1.0), ["dense"])
+        held[fields["id"]] = _Hit(fields, _bounded(2.0 * score - 1.0), ["dense"])
     for hit in lexical:
         fields = _fields(hit)
         held.setdefault(fields["id"], _Hit(fields, None, [])).legs.append("lexical")
@@ -199,7 +216,8 @@ def read_candidates(
 
 
 def _fields(hit: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[0] for name, values in hit["fields"].items()}
+    found = {name: values[0] for name, values in hit["fields"].items()}
+    return found | {name: text_of(found[name]) for name in _HIT_FIELDS}
 
 
 def _bm25(fields: Mapping[str, Any], asked: Sequence[tuple[bytes, float]], mean_length: float) -> float:
@@ -220,7 +238,10 @@ def _cosines(several: Sequence[Mapping[str, Any]], question: Sequence[float] | N
         return [0.0] * len(several)
     import numpy as np
 
-    rows = np.frombuffer(b"".join(decode_value(fields["vector"]) for fields in several), dtype="<f4").reshape(len(several), -1)
+    vectors = [decode_value(fields["vector"]) for fields in several]
+    if any(len(vector) != 4 * len(question) for vector in vectors):
+        raise invalid()
+    rows = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(several), -1)
     wide, asked = rows.astype(np.float64), np.asarray(question, dtype=np.float64)
     lengths = np.sqrt((wide * wide).sum(axis=1)) * math.sqrt(float((asked * asked).sum()))
     products = (wide * asked).sum(axis=1)

@@ -29,8 +29,19 @@ from connectors.opensearch_documents import mapping, search
 from connectors.opensearch_documents.lowering import Query, all_of, lower_filter
 from connectors.opensearch_documents.mapping import Filed, Partition, Words, entry_id
 from connectors.opensearch_documents.partitions import META_PART, PAGE, TRIES, Partitions, no_generation, other_model, pages_of
+from connectors.opensearch_documents.replies import (
+    check_answer,
+    count_of,
+    failure,
+    hits_of,
+    list_of,
+    mixed,
+    object_of,
+    reading,
+    text_of,
+)
 from connectors.opensearch_documents.search import Statistics
-from connectors.opensearch_documents.wire import Deadline, Place, Wire, check_answer, failure
+from connectors.opensearch_documents.wire import Deadline, Place, Wire
 from router.domain import SOURCE_FIELD, Found, Generation, IndexedDocument, Labels, Leg, ModelCard, Search, Stored, label_digest
 from router.errors import SourceError
 from router.filters import EntityType, Field, Filter, Never, check, check_text
@@ -118,9 +129,12 @@ class OpenSearchDocuments:
             return Found((), statistics.admitted, proof=_prove(filter_, {}), version=state.version)
         proof = _prove(filter_, parts)
         answers = self._wire.search_many(state.index, [META_PART, *parts.values()], deadline=deadline)
-        if answers is None or self._partitions.read_state(search_.tenant, answers[0]) is None:
+        again = None if answers is None else self._partitions.read_state(search_.tenant, answers[0])
+        if answers is None or again is None:
             return None
-        hits, failed = _read_legs(dict(zip(parts, answers[1:], strict=True)))
+        if again.index != state.index:
+            raise mixed()
+        hits, failed = _read_legs(dict(zip(parts, answers[1:], strict=True)), state.index, limit)
         candidates = search.read_candidates(hits.get("lexical", ()), hits.get("dense", ()), statistics, vector)
         possible = statistics.possible if candidates else 0.0
         return Found(candidates, statistics.admitted, possible, failed, proof, state.version)
@@ -132,19 +146,22 @@ class OpenSearchDocuments:
 
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
         found: dict[str, Stored] = {}
+        deadline = Deadline(deadline_s)
         for names in pages_of(list(dict.fromkeys(chunk_ids))):
             wanted: Query = {"ids": {"values": [entry_id("chunk", name) for name in names]}}
-            for stored in self._stored(tenant, f, wanted, len(names), Deadline(deadline_s)):
+            for stored in self._stored(tenant, f, wanted, len(names), deadline):
                 found[stored.chunk.chunk_id] = stored
         return [found[name] for name in chunk_ids if name in found]
 
     def vectors(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[bytes]:
         found: dict[str, bytes] = {}
+        deadline = Deadline(deadline_s)
         for names in pages_of(list(dict.fromkeys(chunk_ids))):
             wanted: Query = {"ids": {"values": [entry_id("chunk", name) for name in names]}}
             more = {"docvalue_fields": ["id", "vector"], "_source": False}
-            for hit in self._hits(tenant, f, [wanted], {"size": len(names), **more}, Deadline(deadline_s)):
-                found[hit["fields"]["id"][0]] = mapping.decode_value(hit["fields"]["vector"][0])
+            for hit in self._hits(tenant, f, [wanted], {"size": len(names), **more}, deadline):
+                with reading():
+                    found[text_of(hit["fields"]["id"][0])] = mapping.decode_value(hit["fields"]["vector"][0])
         return [found[name] for name in chunk_ids if name in found]
 
     def siblings(self, tenant: str, document_id: str, first: int, last: int, f: Filter, *, deadline_s: float) -> list[Stored]:
@@ -175,11 +192,14 @@ class OpenSearchDocuments:
         body = {"size": mapping.MOST_RESULTS, "_source": ["labels"], "collapse": {"field": "digest"}}
         some: list[Query] = [{"term": {"kind": "document"}}, {"range": {"chunks": {"gt": 0}}}]
         hits = self._hits(tenant, f, some, body, Deadline(deadline_s), chunks=False)
-        return [mapping.read_labels(text) for text in sorted({hit["_source"]["labels"] for hit in hits})]
+        with reading():
+            return [mapping.read_labels(text) for text in sorted({text_of(hit["_source"]["labels"]) for hit in hits})]
 
     def _stored(self, tenant: str, f: Filter, wanted: Query, size: int, deadline: Deadline) -> list[Stored]:
         body = {"size": size, "_source": list(mapping.STORED_FIELDS)}
-        return [mapping.read_stored(hit["_source"]) for hit in self._hits(tenant, f, [wanted], body, deadline)]
+        hits = self._hits(tenant, f, [wanted], body, deadline)
+        with reading():
+            return [mapping.read_stored(hit["_source"]) for hit in hits]
 
     def _hits(
         self,
@@ -213,10 +233,11 @@ class OpenSearchDocuments:
         asked = self._partitions.ask(tenant, build, deadline)
         if asked is None:
             return []
+        state, answers = asked
         several: list[list[dict[str, Any]]] = []
-        for answer in asked[1]:
+        for answer in answers:
             check_answer(answer)
-            several.append(answer["hits"]["hits"])
+            several.append(hits_of(answer, state.index, body["size"]))
         return several
 
     # --- lists --------------------------------------------------------------------------------------------------------
@@ -235,7 +256,8 @@ class OpenSearchDocuments:
         documents: list[Query] = [{"term": {"kind": "document"}}]
         hits = self._hits(tenant, f, documents, body, self._partitions.soon(), chunks=False)
         if len(hits) <= _MOST_AT_ONCE:
-            return [hit["fields"]["id"][0] for hit in hits]
+            with reading():
+                return [text_of(hit["fields"]["id"][0]) for hit in hits]
         state = self._partitions.state(tenant, self._partitions.soon())
         if state is None:
             return []
@@ -413,7 +435,7 @@ class OpenSearchDocuments:
             self._partitions.point(tenant, index, previous)
             for left in self._partitions.indices(self._partitions.alias(tenant)):
                 if left not in (index, previous):
-                    self._wire.send("DELETE", f"/{left}", deadline=self._partitions.soon(), absent_ok=True)
+                    self._partitions.remove(left)
 
     def seal(self, tenant: str, generation: str) -> None:
         with self._lock:
@@ -450,7 +472,7 @@ class OpenSearchDocuments:
                 raise SourceError("generation_current", "the current generation cannot be removed", "switch to another one first")
             if index not in self._partitions.indices(self._partitions.alias(tenant)):
                 raise no_generation(generation)
-            self._wire.send("DELETE", f"/{index}", deadline=self._partitions.soon(), absent_ok=True)
+            self._partitions.remove(index)
 
     @contextlib.contextmanager
     def pinned(self, tenant: str, generation: str) -> Iterator[OpenSearchDocuments]:
@@ -472,7 +494,7 @@ class OpenSearchDocuments:
             for index in self._partitions.indices(self._partitions.alias(tenant)):
                 state = self._partitions.read_meta(tenant, index, self._partitions.soon())
                 if state is None:
-                    self._wire.send("DELETE", f"/{index}", deadline=self._partitions.soon(), absent_ok=True)
+                    self._partitions.remove(index)
                 elif self._remove(state, document_ids):
                     held.append(index)
             for index in held:
@@ -484,7 +506,7 @@ class OpenSearchDocuments:
     def drop(self, tenant: str) -> None:
         """Remove the partition whole, with all its generations."""
         for index in self._partitions.indices(self._partitions.alias(tenant)):
-            self._wire.send("DELETE", f"/{index}", deadline=self._partitions.soon(), absent_ok=True)
+            self._partitions.remove(index)
 
     def verify(self, tenant: str) -> list[str]:
         deadline = self._partitions.soon()
@@ -543,13 +565,13 @@ class OpenSearchDocuments:
 
     def _colour(self, index: str, deadline: Deadline) -> list[str]:
         health = self._wire.send("GET", f"/_cluster/health/{index}", params={"level": "indices"}, deadline=deadline)
-        return [f"the index is {health['status']}"] if health["status"] == "red" else []
+        return ["the index is red"] if text_of(object_of(health).get("status")) == "red" else []
 
     def _count_chunks(self, index: str) -> tuple[dict[tuple[str, str], int], set[str]]:
         """Chunks by document and label digest, and documents of chunks that have a direction but no place among the vectors."""
         counted: dict[tuple[str, str], int] = {}
         lost: set[str] = set()
-        after: dict[str, Any] = {}
+        after: Mapping[str, Any] = {}
         sources = [{name: {"terms": {"field": name}}} for name in ("document", "digest")]
         unplaced = {"bool": {"filter": [{"term": {"directed": True}}], "must_not": [{"exists": {"field": "v"}}]}}
         while True:
@@ -567,14 +589,16 @@ class OpenSearchDocuments:
                 deadline=self._partitions.soon(),
             )
             check_answer(answer)
-            each = answer["aggregations"]["each"]
-            for bucket in each["buckets"]:
-                counted[bucket["key"]["document"], bucket["key"]["digest"]] = bucket["doc_count"]
-                if bucket["unplaced"]["doc_count"]:
-                    lost.add(bucket["key"]["document"])
+            with reading():
+                each = answer["aggregations"]["each"]
+                for bucket in list_of(each["buckets"]):
+                    document, digest = text_of(bucket["key"]["document"]), text_of(bucket["key"]["digest"])
+                    counted[document, digest] = count_of(bucket["doc_count"])
+                    if count_of(bucket["unplaced"]["doc_count"]):
+                        lost.add(document)
             if "after_key" not in each:
                 return counted, lost
-            after = each["after_key"]
+            after = object_of(each["after_key"])
 
 
 def _digest_of(row: Mapping[str, Any]) -> str:
@@ -593,16 +617,20 @@ def _prove(filter_: str, parts: Mapping[Leg, str]) -> str:
     return f"filter sent with {', '.join(['count', *sorted(parts)])}"
 
 
-def _read_legs(answers: Mapping[Leg, Mapping[str, Any]]) -> tuple[dict[Leg, list[dict[str, Any]]], tuple[tuple[Leg, str], ...]]:
-    """Hits of each leg that is whole, and the codes of those that are not. Raises only where none is."""
+def _read_legs(
+    answers: Mapping[Leg, Mapping[str, Any]], index: str, limit: int
+) -> tuple[dict[Leg, list[dict[str, Any]]], tuple[tuple[Leg, str], ...]]:
+    """Hits of each leg that is whole, and the codes of those that are not. Raises where none is, and what is not an answer to what
+    was asked spoils both."""
     hits: dict[Leg, list[dict[str, Any]]] = {}
     failed: list[tuple[Leg, SourceError]] = []
     for leg, answer in answers.items():
         try:
             check_answer(answer)
-            hits[leg] = answer["hits"]["hits"]
         except SourceError as error:
             failed.append((leg, error))
+        else:
+            hits[leg] = hits_of(answer, index, limit, fields=search.LEG_FIELDS[leg])
     if failed and not hits:
         raise failed[0][1]
     return hits, tuple((leg, error.code) for leg, error in failed)

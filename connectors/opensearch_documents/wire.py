@@ -1,15 +1,15 @@
 """Requests to OpenSearch: one deadline over all tries, failures in our own words, bulk writes that give way when told to.
 
-INVARIANT: a search that lacks a shard or ran out of time is a failure, though OpenSearch says 200
-(tests/unit/test_opensearch_wire.py::test_trap_partial_hits_come_as_200).
-INVARIANT: no error and no log line of the client shows a host, a query, a label or a text (…::test_errors_show_nothing).
+INVARIANT: no error and no log line of the client shows a host, a query, a label or a text
+(tests/unit/test_opensearch_wire.py::test_errors_show_nothing).
 INVARIANT: only what is safe to send again is sent again: reads, and writes of whole entries under ids of our own
 (…::test_what_is_tried_again).
+INVARIANT: one deadline holds over all tries, pauses, hosts and the reading of replies
+(tests/unit/test_opensearch_replies.py::test_hosts_that_break_off_late).
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import time
@@ -17,8 +17,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opensearchpy import OpenSearch, Urllib3HttpConnection, exceptions
+from opensearchpy import OpenSearch, exceptions
 
+from connectors.opensearch_documents.connection import Connection, Unanswered, Unsent
+from connectors.opensearch_documents.replies import (
+    answers_of,
+    check_answer,
+    failure,
+    invalid,
+    is_absent,
+    kind_of,
+    late,
+    reason_of,
+    refused_of,
+)
 from router.errors import SourceError
 
 POOL = 16
@@ -33,24 +45,25 @@ RECOVERY_S = 4.0
 """How long a question waits for a shard that is missing."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RECOVERY_PAUSE_S = 0.05, 5.0, 0.4
 _RECOVERS = frozenset({"store_unavailable", "store_unreachable"})
-_NODE_LOST = frozenset(
+_SAFE_METHODS = frozenset({"DELETE", "GET", "HEAD"})
+_SAFE_CALLS = frozenset(
     {
-        "cluster_manager_not_discovered_exception",
-        "connect_transport_exception",
-        "index_shard_closed_exception",
-        "no_shard_available_action_exception",
-        "node_closed_exception",
-        "node_disconnected_exception",
-        "node_not_connected_exception",
-        "receive_timeout_transport_exception",
-        "search_context_missing_exception",
-        "shard_not_found_exception",
-        "unavailable_shards_exception",
+        "_bulk",
+        "_count",
+        "_flush",
+        "_forcemerge",
+        "_mapping",
+        "_mget",
+        "_msearch",
+        "_refresh",
+        "_search",
+        "point_in_time",
     }
 )
-"""Of a node that went while it was asked, between its hits and their fields for instance: 404, 500 or 503, and gone a moment later."""
+"""Calls that may be sent twice. Of all others it must be read what became of them."""
 _BUSY_TRIES = 3
 _NDJSON = {"content-type": "application/x-ndjson"}
+_BULK_FIELDS = "errors,items.*._id,items.*.status,items.*.error.type,error.type,status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +92,8 @@ class Deadline:
         """Raises when nothing is left, before anything is sent."""
         left = self._end - time.monotonic()
         if left <= 0.001:
-            raise _late()
+            raise late()
         return left
-
-
-class _Unanswered(exceptions.ConnectionTimeout):
-    """With the connection that it was."""
-
-    def __init__(self, error: exceptions.ConnectionTimeout, connection: _Connection) -> None:
-        super().__init__(*error.args)
-        self.connection = connection
-
-
-class _Connection(Urllib3HttpConnection):
-    """One host's connections, which say of themselves that they got no answer in time: the client does not remember it."""
-
-    def perform_request(self, *request: Any, **more: Any) -> Any:
-        try:
-            return super().perform_request(*request, **more)
-        except exceptions.ConnectionTimeout as error:
-            raise _Unanswered(error, self) from None
 
 
 class Wire:
@@ -112,11 +107,12 @@ class Wire:
         if any(host.startswith("https:") for host in place.hosts):
             more |= {"verify_certs": True, "ca_certs": place.ca, "client_cert": place.client_cert, "client_key": place.client_key}
         self._several = len(place.hosts) > 1
+        self._tries = 1 + max(1, len(place.hosts))
         self._client = OpenSearch(
             list(place.hosts),
-            connection_class=_Connection,
+            connection_class=Connection,
             pool_maxsize=POOL,
-            max_retries=max(1, len(place.hosts)),
+            max_retries=0,  # ours know of the deadline, and of what may be sent twice
             retry_on_timeout=False,
             dead_timeout=DEAD_S,
             timeout_cutoff=0,
@@ -138,38 +134,44 @@ class Wire:
         absent_ok: bool = False,
         lines: bool = False,
     ) -> Any:
-        """One request. None for what is not there, where that is no fault. A host that says nothing costs half of what is left, is
-        asked once and then by nobody for a while; one that is busy is asked again after a pause."""
-        tries, pause_s, slow = 0, _FIRST_PAUSE_S, False
+        """One request. None for what is not there, where that is no fault. A host that fails gives way to the next; one that says
+        nothing costs half of what is left, is asked once and then by nobody for a while; one that is busy is asked again after a
+        pause. What may not be sent twice is sent again only when it reached nobody."""
+        safe = method in _SAFE_METHODS or path.rpartition("/")[2] in _SAFE_CALLS
+        text = body if isinstance(body, str) or body is None else json.dumps(body)
+        tries, busy, pause_s, slow = 0, 0, _FIRST_PAUSE_S, False
         while True:
             left_s = deadline.left_s()
             wait_s = left_s / 2 if self._several and not slow else left_s
             try:
-                return self._client.transport.perform_request(
-                    method,
-                    path,
-                    params=dict(params or {}),
-                    body=body if isinstance(body, str) or body is None else json.dumps(body),
-                    timeout=wait_s,
-                    headers=_NDJSON if lines else None,
+                reply = self._client.transport.perform_request(
+                    method, path, params=dict(params or {}), body=text, timeout=wait_s, headers=_NDJSON if lines else None
                 )
+                if reply is None:  # a `null`, which must not be taken for what is not there
+                    raise invalid()
+                return reply
+            except SourceError:
+                raise
             except exceptions.NotFoundError as error:
-                if absent_ok:
+                if absent_ok and is_absent(error.info):
                     return None
                 raise translate(error) from None
-            except _Unanswered as error:
+            except Unanswered as error:
                 self._client.transport.mark_dead(error.connection)
-                if slow or not self._several:
+                if slow or not self._several or not safe:
                     raise translate(error) from None
                 slow = True
             except exceptions.TransportError as error:
                 tries += 1
-                busy = error.status_code == 429 and _kind(error) != "cluster_block_exception"
-                if not busy or (tries >= _BUSY_TRIES and not deadline.patient) or deadline.left_s() <= pause_s:
+                if _is_busy(error) and safe:
+                    busy += 1
+                    if (busy >= _BUSY_TRIES and not deadline.patient) or deadline.left_s() <= pause_s:
+                        raise translate(error) from None
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                elif tries >= self._tries or not _is_lost(error, safe=safe) or deadline.is_over():
                     raise translate(error) from None
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            except (exceptions.OpenSearchException, OSError, ValueError) as error:
+            except (exceptions.OpenSearchException, OSError, ValueError, RecursionError) as error:
                 raise translate(error) from None
 
     def search_many(self, index: str, parts: Sequence[str], *, deadline: Deadline) -> list[dict[str, Any]] | None:
@@ -198,8 +200,8 @@ class Wire:
         found = self.send("POST", f"/{index}/_msearch", body=body, deadline=deadline, absent_ok=True, lines=True)
         if found is None:
             return None
-        answers: list[dict[str, Any]] = found["responses"]
-        if any(_reason(answer)[1] == "index_not_found_exception" for answer in answers):
+        answers = answers_of(found, len(parts))
+        if any("error" in answer and reason_of(answer)[1] == "index_not_found_exception" for answer in answers):
             return None
         return answers
 
@@ -225,7 +227,7 @@ class Wire:
                     "POST",
                     f"/{index}/_bulk",
                     body="".join(entries),
-                    params={"filter_path": "errors,items.*.status,items.*.error.type", "timeout": "30s"},
+                    params={"filter_path": _BULK_FIELDS, "timeout": "30s"},
                     deadline=Deadline(PATIENCE_S),
                     lines=True,
                 )
@@ -239,7 +241,7 @@ class Wire:
                     return
                 refused = entries
             else:
-                refused = _refused(answer, entries, missing_ok=missing_ok)
+                refused = refused_of(answer, entries, missing_ok=missing_ok)
             if refused:
                 self._batch = max(LEAST_ENTRIES, self._batch // 2)
                 if end.is_over():
@@ -251,34 +253,6 @@ class Wire:
             entries = refused
 
 
-def _refused(answer: Mapping[str, Any], entries: list[str], *, missing_ok: bool) -> list[str]:
-    """Entries that the cluster was too busy for. Raises on any other failure."""
-    if not answer.get("errors"):
-        return []
-    again: list[str] = []
-    for item, entry in zip(answer["items"], entries, strict=True):
-        [(operation, result)] = item.items()
-        status, kind = int(result["status"]), str(result.get("error", {}).get("type", ""))
-        if status < 300 or (status == 404 and (operation == "delete" or missing_ok)):
-            continue
-        if status == 429 and kind != "cluster_block_exception":
-            again.append(entry)
-        else:
-            raise failure(status, kind)
-    return again
-
-
-def check_answer(answer: Mapping[str, Any]) -> None:
-    """Raises unless the search saw every shard to its end."""
-    if "error" in answer:
-        raise failure(*_reason(answer))
-    if answer.get("timed_out"):
-        raise _late()
-    shards = answer.get("_shards", {})
-    if shards.get("failed", 1) or shards.get("successful") != shards.get("total"):
-        raise failure(503, "partial")
-
-
 def _code_of(answer: Mapping[str, Any]) -> str:
     try:
         check_answer(answer)
@@ -287,86 +261,38 @@ def _code_of(answer: Mapping[str, Any]) -> str:
     return ""
 
 
-def _reason(answer: Mapping[str, Any]) -> tuple[int, str]:
-    error = answer.get("error")
-    if not isinstance(error, Mapping):
-        return int(answer.get("status", 200)), ""
-    return int(answer.get("status", 500)), _cause(error)
+def _is_busy(error: exceptions.TransportError) -> bool:
+    return error.status_code == 429 and kind_of(error.info) != "cluster_block_exception"
 
 
-def _cause(error: Mapping[str, Any]) -> str:
-    """The type of what happened; a search that failed says it of its shards, or of what stopped it."""
-    kind = str(error.get("type", ""))
-    if not kind.startswith("search_phase"):
-        return kind
-    causes = [cause.get("reason", {}).get("type", "") for cause in error.get("failed_shards", ())]
-    return str(next(filter(None, [*causes, error.get("caused_by", {}).get("type")]), kind))
-
-
-# --- failures ---------------------------------------------------------------------------------------------------------
-
-
-def _late() -> SourceError:
-    return SourceError(
-        "deadline", "OpenSearch did not answer in time", "raise the deadline or narrow the question", retryable=True
-    )
-
-
-def _kind(error: exceptions.TransportError) -> str:
-    info: Any = error.info
-    with contextlib.suppress(KeyError, IndexError, TypeError):
-        return str(info["error"]["root_cause"][0]["type"])
-    with contextlib.suppress(KeyError, TypeError, AttributeError):
-        return _cause(info["error"])
-    return str(error.error)
+def _is_lost(error: exceptions.TransportError, *, safe: bool) -> bool:
+    """Whether another host may know better. Nobody knows what became of a request that reached a host which then broke off."""
+    if isinstance(error, exceptions.SSLError):
+        return False
+    if isinstance(error, Unsent):
+        return True
+    return safe and (isinstance(error, exceptions.ConnectionError) or error.status_code in (502, 503, 504))
 
 
 def translate(error: Exception) -> SourceError:
     """The client's exceptions as ours; nothing of their text gets out."""
     match error:
         case exceptions.ConnectionTimeout():
-            return _late()
+            return late()
         case exceptions.SSLError():
             return SourceError(
                 "store_untrusted", "the certificate of OpenSearch cannot be trusted", "check `ca` under `[stores.opensearch]`"
             )
         case exceptions.ConnectionError():
             return failure(0, "")
+        case exceptions.NotFoundError() if not is_absent(error.info):
+            kind = kind_of(error.info)
+            return failure(400, kind) if kind else invalid()
         case exceptions.TransportError():
-            return failure(int(error.status_code), _kind(error))
-        case exceptions.SerializationError():
-            return SourceError("store_corrupt", "OpenSearch answered something else than JSON", "check `hosts`")
+            return failure(int(error.status_code), kind_of(error.info))
+        case exceptions.SerializationError() | ValueError() | RecursionError():
+            return invalid()
     return failure(0 if isinstance(error, OSError) else 500, "")
-
-
-def failure(status: int, kind: str) -> SourceError:
-    """By status and type of OpenSearch's error, never by its text."""
-    if kind == "cluster_block_exception":
-        return SourceError(
-            "store_read_only",
-            "OpenSearch takes no writes (its disk is full, or the index is blocked)",
-            "free space, lift the block",
-        )
-    if kind == "task_cancelled_exception":
-        return _late()
-    match 503 if kind in _NODE_LOST else status:
-        case 0:
-            return SourceError(
-                "store_unreachable", "OpenSearch cannot be reached", "check that it runs and `hosts`", retryable=True
-            )
-        case 401 | 403:
-            return SourceError("store_denied", "OpenSearch does not accept these credentials", "check `[stores.opensearch]`")
-        case 404:
-            return SourceError("store_missing", "nothing has been indexed here yet", "run `pointsman index`")
-        case 409:
-            return SourceError("store_busy", "another process writes to the document store", "try again", retryable=True)
-        case 429:
-            return SourceError("store_busy", "OpenSearch is too busy", "try again in a moment", retryable=True)
-        case 502 | 503 | 504:
-            return SourceError(
-                "store_unavailable", "OpenSearch lacks a part of the index", "wait until the cluster is whole", retryable=True
-            )
-    return SourceError("store_failed", f"OpenSearch refused a request ({status})", "run `pointsman index verify`")
 
 
 def _silence_client() -> None:

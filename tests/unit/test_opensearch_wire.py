@@ -16,10 +16,17 @@ from typing import Any
 import pytest
 
 from connectors.opensearch_documents import wire
-from connectors.opensearch_documents.wire import Deadline, Place, Wire, check_answer
+from connectors.opensearch_documents.mapping import write_entry
+from connectors.opensearch_documents.replies import check_answer
+from connectors.opensearch_documents.wire import Deadline, Place, Wire
 from router.errors import SourceError
 
 WHOLE = {"timed_out": False, "_shards": {"total": 2, "successful": 2, "failed": 0}, "hits": {"hits": []}}
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # whoever asked has hung up
 
 
 class Node:
@@ -45,12 +52,12 @@ class Node:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST
+            do_GET = do_PUT = do_DELETE = do_POST
 
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -134,6 +141,42 @@ def test_what_is_tried_again(nodes: list[Node]) -> None:
     opened = Wire(Place((down.address, busy.address)))
     for _ in range(4):
         assert send(opened) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "twice"),
+    [
+        ("POST", "/index/_search", True),
+        ("POST", "/index/_bulk", True),
+        ("DELETE", "/index", True),
+        ("POST", "/_reindex", False),
+        ("PUT", "/index/_doc/meta", False),
+        ("PUT", "/index", False),
+        ("POST", "/_aliases", False),
+        ("POST", "/index/_whatever_comes", False),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 502, 503, 0.6])
+def test_what_may_be_sent_twice(nodes: list[Node], method: str, path: str, twice: bool, status: float) -> None:
+    """Nobody knows what became of what a node broke off, was too busy for, or said nothing to."""
+    several = [Node((status, error("x")), (200, WHOLE)) for _ in range(2)]
+    several[1].answers = several[0].answers  # whoever is asked first
+    opened = open_wire(nodes, *several)
+    if twice:
+        opened.send(method, path, deadline=Deadline(1.0))
+    else:
+        with pytest.raises(SourceError):
+            opened.send(method, path, deadline=Deadline(1.0))
+    assert sum(len(node.bodies) for node in several) == 1 + twice
+
+
+def test_what_reached_nobody_is_sent_to_the_next(nodes: list[Node]) -> None:
+    down, well = Node((200, WHOLE)), Node((200, WHOLE))
+    down.close()
+    opened = Wire(Place((down.address, well.address)))
+    nodes.append(well)
+    for _ in range(4):
+        assert opened.send("POST", "/_reindex", deadline=Deadline(2.0)) == WHOLE
 
 
 def test_writers_wait_for_a_busy_cluster(nodes: list[Node]) -> None:
@@ -226,47 +269,54 @@ def test_an_index_that_is_not_there(nodes: list[Node]) -> None:
         assert open_wire(nodes, Node(answer)).search_many("index", ["{}"], deadline=Deadline(5)) is None
 
 
-def _items(*statuses: int, kind: str = "rejected_execution_exception") -> dict[str, Any]:
-    items = [{"index": {"status": status, **({"error": {"type": kind}} if status > 299 else {})}} for status in statuses]
+def _entries(names: str) -> list[str]:
+    return [write_entry(name, name, "{}") for name in names]
+
+
+def _items(names: str, *statuses: int, kind: str = "rejected_execution_exception") -> dict[str, Any]:
+    items = [
+        {"index": {"_id": name, "status": status, **({"error": {"type": kind}} if status > 299 else {})}}
+        for name, status in zip(names, statuses, strict=True)
+    ]
     return {"errors": any(status > 299 for status in statuses), "items": items}
 
 
 def test_bulk_sends_again_what_was_rejected_and_nothing_else(nodes: list[Node]) -> None:
     """A 429 of an item says that it was not written; the others were."""
-    node = Node((200, _items(201, 429, 201, 429)), (200, _items(429, 201)), (200, _items(201)))
-    open_wire(nodes, node).write_many("index", ["a\n", "b\n", "c\n", "d\n"])
-    assert node.bodies == ["a\nb\nc\nd\n", "b\nd\n", "b\n"]
+    node = Node((200, _items("abcd", 201, 429, 201, 429)), (200, _items("bd", 429, 201)), (200, _items("b", 201)))
+    open_wire(nodes, node).write_many("index", _entries("abcd"))
+    assert node.bodies == ["".join(_entries(names)) for names in ("abcd", "bd", "b")]
 
 
 def test_bulk_gives_way(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is refused as a whole is sent in halves, and later batches are smaller."""
     monkeypatch.setattr(wire, "LEAST_ENTRIES", 1)
     busy = [(429, error("circuit_breaking_exception"))] * 3
-    node = Node(*busy, (200, _items(201, 201)))
-    open_wire(nodes, node).write_many("index", ["a\n", "b\n", "c\n", "d\n"])
-    assert node.bodies[3:] == ["a\nb\n", "c\nd\n"]
+    node = Node(*busy, (200, _items("ab", 201, 201)), (200, _items("cd", 201, 201)))
+    open_wire(nodes, node).write_many("index", _entries("abcd"))
+    assert node.bodies[3:] == ["".join(_entries(names)) for names in ("ab", "cd")]
 
 
 @pytest.mark.parametrize(
     ("status", "kind", "code"), [(400, "mapper_parsing_exception", "store_failed"), (409, "x", "store_busy")]
 )
 def test_bulk_raises_what_is_refused_for_good(nodes: list[Node], status: int, kind: str, code: str) -> None:
-    node = Node((200, _items(201, status, kind=kind)))
+    node = Node((200, _items("ab", 201, status, kind=kind)))
     with pytest.raises(SourceError, match=code):
-        open_wire(nodes, node).write_many("index", ["a\n", "b\n"])
+        open_wire(nodes, node).write_many("index", _entries("ab"))
     assert len(node.bodies) == 1
 
 
 def test_bulk_meets_a_full_disk(nodes: list[Node]) -> None:
-    node = Node((200, _items(429, kind="cluster_block_exception")))
+    node = Node((200, _items("a", 429, kind="cluster_block_exception")))
     with pytest.raises(SourceError, match="store_read_only"):
-        open_wire(nodes, node).write_many("index", ["a\n"])
+        open_wire(nodes, node).write_many("index", _entries("a"))
 
 
 def test_bulk_loses_patience(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "PATIENCE_S", 0.4)
     with pytest.raises(SourceError) as caught:
-        open_wire(nodes, Node((200, _items(429)))).write_many("index", ["a\n"])
+        open_wire(nodes, Node((200, _items("a", 429)))).write_many("index", _entries("a"))
     assert (caught.value.code, caught.value.retryable) == ("store_busy", True)
 
 
