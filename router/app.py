@@ -30,6 +30,8 @@ from router.catalog import Relation
 from router.config import OpenAICompatibleSettings, Settings, find_settings, load_settings
 from router.domain import (
     Answer,
+    Compared,
+    Generation,
     Grants,
     LabelChange,
     Link,
@@ -43,6 +45,7 @@ from router.domain import (
     Revocation,
     Source,
     SqlLimits,
+    Switched,
     TableGrant,
     Wanted,
 )
@@ -72,9 +75,12 @@ if TYPE_CHECKING:
     from connectors.table_snapshots import DuckSnapshots
     from connectors.trials import DuckTrial, SqliteTrial
     from router.filters import EntityType
+    from router.ingest.build import Judge
     from router.ingest.entities import Aliases, PublicColumns
     from router.ingest.freshness import Freshness
+    from router.ingest.generations import RolledBack
     from router.ingest.reconcile import Finding, Forgotten, IndexStatus
+    from router.ingest.repair import Repaired
     from router.ingest.scribe import Purse, Scribe, Writing
     from router.ingest.tables import TableFinding, TableReport
     from router.ingest.watch import Round, Seen, Stop
@@ -607,14 +613,22 @@ class Router:
         estimate: bool = False,
         contexts: Contexts | None = None,
         spend_cap: float | None = None,
+        compare: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
-        """Bring the named sources, or all, up to date. `contexts` and `spend_cap` replace what the configuration says, for this run;
-        `estimate` says what written contexts and hosted embeddings would take, and does nothing."""
+        """Bring the named sources, or all, up to date. `contexts`, `spend_cap` and `compare` (saved questions, which a new generation is
+        held against before it is shown) replace what the configuration says, for this run; `estimate` says what written contexts and
+        hosted embeddings would take, and does nothing."""
         declared = None if names else frozenset(self.policies.current().sources)
         jobs = self.jobs(names, contexts=contexts, spend_cap=spend_cap)
         return self.index_jobs(
-            jobs, full=full, dry_run=dry_run or estimate, estimate=estimate, declared=declared, progress=progress
+            jobs,
+            full=full,
+            dry_run=dry_run or estimate,
+            estimate=estimate,
+            declared=declared,
+            compare=compare,
+            progress=progress,
         )
 
     def index_jobs(
@@ -627,12 +641,16 @@ class Router:
         declared: frozenset[str] | None = None,
         elsewhere: frozenset[str] = frozenset(),
         wait_s: float | None = None,
+        compare: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """The same over sources of one's own: any object that is a `router.ports.DocumentSource`. `elsewhere` are tenants of declared
         sources that are left alone; `wait_s` replaces how long written contexts are waited for."""
         from router.ingest.backfill import index_and_wait
 
+        if compare is not None and (not full or dry_run):
+            raise UsageError("compare_without_full", "only a full build is held against questions", "add --full")
+        judge, compared = self._judge(jobs, compare) if full and not dry_run else (None, list[Compared]())
         if declared is not None and not dry_run and (self.state / CONTEXTS_FILE).exists():
             self.contexts.keep_sources((source.tenant, source.name) for source in self.policies.current().sources.values())
         try:
@@ -644,12 +662,13 @@ class Router:
                 dry_run=dry_run,
                 estimate=estimate,
                 declared=declared,
+                judge=judge,
                 elsewhere=elsewhere,
                 progress=progress,
             )
             if not report.dry_run:
                 self._note_run(report)
-            return report
+            return replace(report, compared=tuple(compared))
         finally:
             self._forget_kept()
             for provider, spent in self.spent().items():
@@ -813,6 +832,111 @@ class Router:
         sources = self.policies.current().sources
         return index_status([sources[name] for name in sorted(sources)], self.store, self.manifest)
 
+    def _judge(self, jobs: Sequence[SourceJob], compare: Path | None) -> tuple[Judge | None, list[Compared]]:
+        """What holds a new generation against saved questions, and the list that it fills. Refuses at once what it could not judge."""
+        path = compare or (self.settings.at(self.settings.index.compare) if self.settings.index.compare is not None else None)
+        if path is None:
+            return None, []
+        from router.comparison import compare_generations, line_for, load_saved_questions, tenants_of
+
+        policies = self.policies.current()
+        questions = tenants_of(load_saved_questions(path, policies), policies)
+        compared: list[Compared] = []
+        run_id = decision.new_id(_clock_us(), "c")
+        local = self.embedder.card
+        lines = {
+            tenant: line_for(self.line, one.model_id, local=local)
+            for tenant in {job.source.tenant for job in jobs} & questions.keys()
+            for one in self.store.generations(tenant)
+            if one.current
+        }
+
+        def judge(tenant: str, old: str, new: str) -> bool:
+            if tenant not in lines:
+                return True
+            with self.store.pinned(tenant, old) as shown, self.store.pinned(tenant, new) as beside:
+                result = compare_generations(
+                    (lines[tenant], line_for(self.line, None, local=local)),
+                    (shown, beside),
+                    questions[tenant],
+                    tenant=tenant,
+                    names=(old, new),
+                    allowed_points=self.settings.index.compare_points,
+                    record=functools.partial(self._record_index_egress, tenant),
+                    run_id=run_id,
+                )
+            self._record_comparison(result)
+            compared.append(result)
+            return result.accepted
+
+        return judge, compared
+
+    def _record_comparison(self, result: Compared) -> None:
+        pairs = {"recall_at_20": result.recall_at_20, "ndcg_at_10": result.ndcg_at_10}
+        figures = {
+            f"{name}_{side}": round(1000 * pair[at]) for name, pair in pairs.items() for at, side in enumerate(("old", "new"))
+        }
+        figures |= {
+            "overlap_at_10": round(1000 * result.overlap_at_10),
+            "questions": result.questions,
+            "judged": result.judged,
+            "allowed_points": round(1000 * result.allowed_points),
+        }
+        self.ledger.append(
+            [
+                decision.generations_compared(
+                    tenant=result.tenant, at_us=_clock_us(), by=INDEXER, old=result.old, new=result.new,
+                    accepted=result.accepted, figures=figures,
+                )
+            ]
+        )  # fmt: skip
+
+    def generations(self) -> dict[str, list[Generation]]:
+        """By tenant, every generation of its documents, the one that is shown among them."""
+        declared = (source.tenant for source in self.policies.current().sources.values())
+        return {tenant: self.store.generations(tenant) for tenant in sorted({*self.store.tenants(), *declared})}
+
+    def index_repair(self, *, progress: Callable[[Progress], None] | None = None) -> Repaired:
+        """Bring manifest, store and sources in step; what is in doubt is removed and made again from its source."""
+        from router.ingest.repair import repair_index
+
+        try:
+            return repair_index(
+                self.jobs(), self.workshop, declared=frozenset(self.policies.current().sources), progress=progress
+            )
+        finally:
+            self._forget_kept()
+
+    def index_rollback(
+        self, tenant: str | None = None, *, to: str | None = None, progress: Callable[[Progress], None] | None = None
+    ) -> RolledBack:
+        """Show the previous generation again (or `to`), after it was brought in step with the sources. `tenant` may be left out where
+        there is one."""
+        from router.ingest.generations import roll_back
+
+        jobs, declared = self.jobs(), self.policies.current().sources
+        tenants = sorted({source.tenant for source in declared.values()})
+        if tenant is None and len(tenants) != 1:
+            raise UsageError("tenant_needed", "there are several tenants", f"name one with --tenant: {', '.join(tenants)}")
+        name = tenants[0] if tenant is None else tenant
+        if name not in tenants:
+            raise UsageError("tenant_unknown", f"no source is declared for a tenant `{name}`", f"there is: {', '.join(tenants)}")
+        its = [job for job in jobs if job.source.tenant == name]
+        try:
+            return roll_back(its, name, self.workshop, to=to, declared=frozenset(declared), progress=progress)
+        finally:
+            self._forget_kept()
+
+    def _record_switch(self, switched: Switched) -> None:
+        self.ledger.append(
+            [
+                decision.generation_switched(
+                    tenant=switched.tenant, at_us=_clock_us(), by=INDEXER, old=switched.old, new=switched.new,
+                    cause=switched.cause, figures=switched.figures,
+                )
+            ]
+        )  # fmt: skip
+
     def index_verify(self) -> list[Finding]:
         """What manifest, store and sources do not agree about."""
         from router.ingest.reconcile import verify_index
@@ -845,6 +969,7 @@ class Router:
             manifest=self.manifest,
             entity=self.policies.current().document_type,
             record=self._record_labels,
+            record_switch=self._record_switch,
             principal=indexing_service("", self.policies.current().types).name,
             now_us=_clock_us,
             aliases=functools.cache(self._aliases),

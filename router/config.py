@@ -148,6 +148,13 @@ class IndexSettings(_Strict):
         le=604_800,
         description="`index --watch`: the same for tables; those of a database are copied whole each time",
     )
+    compare: Path | None = Field(
+        default=None,
+        description="`index --full`: saved questions, one JSON object a line, that the new generation is held against before it is shown",
+    )
+    compare_points: float = Field(
+        default=1.0, ge=0, le=100, description="by how many points of 100 Recall@20 or nDCG@10 of these questions may fall"
+    )
     stale_s: float = Field(
         default=86_400.0,
         gt=0,

@@ -310,6 +310,25 @@ def label_change(*, tenant: str, at_us: int, by: str, source: str, document_id: 
     return _event(tenant, "label_change", at_us, {"by": by, "source": source, "document_id": document_id, "old": old, "new": new})
 
 
+def generation_switched(
+    *, tenant: str, at_us: int, by: str, old: str | None, new: str, cause: str, figures: Mapping[str, int]
+) -> Record:
+    """Askers of a tenant see another generation of its documents from now on, or a new one was kept from them (`kept_aside`)."""
+    return _event(tenant, "generation", at_us, {"by": by, "old": old, "new": new, "cause": cause, "figures": dict(figures)})
+
+
+def generations_compared(
+    *, tenant: str, at_us: int, by: str, old: str, new: str, accepted: bool, figures: Mapping[str, int]
+) -> Record:
+    """Saved questions were asked of two generations, as people of people.yaml; figures in thousandths of a point."""
+    return _event(
+        tenant,
+        "generations_compared",
+        at_us,
+        {"by": by, "old": old, "new": new, "accepted": accepted, "figures": dict(figures)},
+    )
+
+
 def index_run(
     *,
     tenant: str,

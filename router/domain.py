@@ -473,6 +473,24 @@ class Switched:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """Saved questions asked of the shown generation and of a new one. Figures are pairs in points of 100, the shown one first, over the
+    `judged` questions, of which it is known what answers them; `worse` are the worst of those with their nDCG."""
+
+    tenant: str
+    old: str
+    new: str
+    questions: int
+    judged: int
+    recall_at_20: tuple[float, float]
+    ndcg_at_10: tuple[float, float]
+    overlap_at_10: float
+    allowed_points: float
+    worse: tuple[tuple[str, float, float], ...]
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """One generation of a tenant's documents as a store holds it. `whole` says that a build of it came to its end; `model_id` is None
     where nothing was embedded yet. One that cannot be read is not whole and counts nothing."""

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from router.app import Router, make_development_issuer
 from router.ask import ask
+from router.comparison import ndcg, recall
 from router.config import FILE_NAME, ContextSettings, OpenSearchSettings, ProviderSettings, Settings, load_settings
 from router.domain import Answer, Content, Entry, Question, RawLabels, Rejected
 from router.errors import SourceError, UsageError
@@ -309,16 +310,6 @@ def score_rankings(ranked: Mapping[str, Sequence[str]], judged: Mapping[str, Map
         "mrr_at_10": [reciprocal_rank(documents, judged[number], 10) for number, documents in ranked.items()],
     }
     return {name: round(100 * sum(values) / len(values), 2) for name, values in figures.items()}
-
-
-def ndcg(ranked: Sequence[str], judged: Mapping[str, float], depth: int) -> float:
-    gain = sum(judged.get(document, 0.0) / math.log2(at + 1) for at, document in enumerate(ranked[:depth], 1))
-    best = sum(score / math.log2(at + 1) for at, score in enumerate(sorted(judged.values(), reverse=True)[:depth], 1))
-    return gain / best
-
-
-def recall(ranked: Sequence[str], judged: Mapping[str, float], depth: int) -> float:
-    return len(judged.keys() & set(ranked[:depth])) / len(judged)
 
 
 def reciprocal_rank(ranked: Sequence[str], judged: Mapping[str, float], depth: int) -> float:

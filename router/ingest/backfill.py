@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from router.ingest.build import index_sources
+from router.ingest.build import Judge, index_sources
 from router.ingest.scribe import Scribe, Tally
 from router.ingest.workshop import ContextReport, IndexReport, Progress, SourceJob, SourceReport, Workshop
 from router.ports import Tokens
@@ -35,11 +35,20 @@ def index_and_wait(
     declared: frozenset[str] | None = None,
     elsewhere: frozenset[str] = frozenset(),
     progress: Callable[[Progress], None] | None = None,
+    judge: Judge | None = None,
 ) -> IndexReport:
     """As `index_sources`; where contexts were sent away to be written, the documents that wait for them come again, for at most
     `wait_s` seconds. What is not there by then the next run collects."""
     report = index_sources(
-        jobs, workshop, full=full, dry_run=dry_run, estimate=estimate, declared=declared, elsewhere=elsewhere, progress=progress
+        jobs,
+        workshop,
+        full=full,
+        dry_run=dry_run,
+        estimate=estimate,
+        declared=declared,
+        elsewhere=elsewhere,
+        progress=progress,
+        judge=judge,
     )
     written = [job for job in jobs if job.scribe is not None]
     scribes = list({id(job.scribe): job.scribe for job in written if job.scribe is not None}.values())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from router.domain import LabelChange, Labels, Source, Switched
+from router.domain import Compared, LabelChange, Labels, Source, Switched
 from router.egress import IndexEmbedder
 from router.errors import PointsmanError
 from router.filters import EntityType
@@ -191,3 +191,4 @@ class IndexReport:
     elapsed_s: float
     sources: tuple[SourceReport, ...]
     contexts: ContextReport | None = None
+    compared: tuple[Compared, ...] = ()

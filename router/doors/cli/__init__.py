@@ -137,6 +137,13 @@ def index_run(
     spend_cap: Annotated[
         float | None, typer.Option(help="The most that this run may spend on contexts, in the currency of the prices.", min=0)
     ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --full: saved questions that the new generation is held against before it is shown; default: `[index] compare`.",
+        ),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Again and again, until Ctrl-C or SIGTERM; with --json one line a round.")
     ] = False,
@@ -150,8 +157,10 @@ def index_run(
     from router.doors.cli.index import run_index, run_watch
 
     if watch:
-        if full or dry_run or estimate:
-            raise UsageError("watch_alone", "--watch goes with none of --full, --dry-run and --estimate", "leave one out")
+        if full or dry_run or estimate or compare is not None:
+            raise UsageError(
+                "watch_alone", "--watch goes with none of --full, --dry-run, --estimate and --compare", "leave one out"
+            )
         run_watch(sources or [], every_s=every, contexts=contexts, spend_cap=spend_cap, **_options(ctx, json, config))
         return
     if every is not None:
@@ -163,6 +172,7 @@ def index_run(
         estimate=estimate,
         contexts=contexts,
         spend_cap=spend_cap,
+        compare=compare,
         **_options(ctx, json, config),
     )
 
@@ -181,11 +191,34 @@ def index_status(
 
 
 @index_app.command("verify")
-def index_verify(ctx: typer.Context, json: Json = False, config: Config = None) -> None:
-    """Reconcile manifest, store, sources and tables; exit code 1 when they differ. Example: pointsman index verify"""
-    from router.doors.cli.index import run_verify
+def index_verify(
+    ctx: typer.Context,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Bring them in step: remove what is in doubt and make it again from its source.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Reconcile manifest, store, sources and tables; exit code 1 when they differ. Example: pointsman index verify --repair"""
+    from router.doors.cli.generations import run_verify
 
-    run_verify(**_options(ctx, json, config))
+    run_verify(repair=repair, **_options(ctx, json, config))
+
+
+@index_app.command("rollback")
+def index_rollback(
+    ctx: typer.Context,
+    tenant: Annotated[str | None, typer.Option(help="Whose documents; may be left out where there is one tenant.")] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="GENERATION", help="Another one that `index status` shows; default: the previous one.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show the previous generation again, brought in step with labels and removals of now. Example: pointsman index rollback"""
+    from router.doors.cli.generations import run_rollback
+
+    run_rollback(tenant, to, **_options(ctx, json, config))
 
 
 @index_app.command("forget")

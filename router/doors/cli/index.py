@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from router.app import Router
 from router.domain import Revocation
+from router.doors.cli.generations import compared_json, generations_json, print_compared, print_generations
 from router.doors.cli.output import console, one_line, print_json, print_table, say
 from router.errors import CHECK_FAILED, UsageError
 
@@ -69,6 +70,7 @@ def run_index(
     estimate: bool = False,
     contexts: str | None = None,
     spend_cap: float | None = None,
+    compare: Path | None = None,
 ) -> None:
     """Documents and tables; a name stands for what is called so, a source, a table or both. A dry run copies no table."""
     wanted = _parse_contexts(contexts)
@@ -79,7 +81,14 @@ def run_index(
         report = None
         if named or not sources:  # after the tables: what their public values name is looked for in documents
             report = router.index(
-                named, full=full, dry_run=dry_run, estimate=estimate, contexts=wanted, spend_cap=spend_cap, progress=progress
+                named,
+                full=full,
+                dry_run=dry_run,
+                estimate=estimate,
+                contexts=wanted,
+                spend_cap=spend_cap,
+                compare=compare,
+                progress=progress,
             )
     if as_json:
         print_json({**(report_json(report) if report is not None else {}), "tables": [_table_json(item) for item in copied]})
@@ -90,6 +99,8 @@ def run_index(
     errors = [*(source.error for source in (report.sources if report is not None else ())), *(item.error for item in copied)]
     if codes := [error.exit_code for error in errors if error is not None]:
         raise SystemExit(max(codes))
+    if report is not None and not all(one.accepted for one in report.compared):
+        raise SystemExit(CHECK_FAILED)
 
 
 def run_watch(
@@ -222,6 +233,7 @@ def _parse_contexts(contexts: str | None) -> Contexts | None:
 def report_json(report: IndexReport) -> dict[str, Any]:
     return {
         **({"contexts": dataclasses.asdict(report.contexts)} if report.contexts is not None else {}),
+        **({"compared": compared_json(report.compared)} if report.compared else {}),
         "run_id": report.run_id,
         "dry_run": report.dry_run,
         "elapsed_s": round(report.elapsed_s, 3),
@@ -287,6 +299,7 @@ def print_report(report: IndexReport, *, details: bool = True) -> None:
             _print_embedding(source.source, source.embedding)
     if report.contexts is not None:
         _print_contexts(report.contexts)
+    print_compared(report.compared)
     if not report.dry_run:
         say(f"{sum(source.chunks for source in report.sources)} chunks in {report.elapsed_s:.1f} s", "dim")
 
@@ -363,11 +376,13 @@ def run_status(*, as_json: bool, config: Path | None, deleted: bool = False) -> 
         return
     with Router.open(config) as router:
         status, tables, freshness = router.index_status(), router.snapshots.current(), router.freshness()
+        generations = router.generations()
     if as_json:
         print_json(
             {
                 **dataclasses.asdict(status),
                 "tables": dataclasses.asdict(tables) if tables is not None else None,
+                "generations": generations_json(generations),
                 "freshness": [{**dataclasses.asdict(one), "lag_us": one.lag_us(time.time_ns() // 1000)} for one in freshness],
             }
         )
@@ -390,8 +405,7 @@ def run_status(*, as_json: bool, config: Path | None, deleted: bool = False) -> 
     for item in status.sources:
         for reason, count in item.failures.items():
             say(f"{item.source}: {count} not indexed: {reason}", "yellow")
-    for model in sorted({model for item in status.sources for model in item.models}):
-        say(f"model {model}", "dim")
+    print_generations(generations)
     if tables is not None:
         _print_snapshot(tables)
 
@@ -437,31 +451,6 @@ def _age(at_us: int) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit} ago"
     return f"{seconds:.0f} s ago"
-
-
-def run_verify(*, as_json: bool, config: Path | None) -> None:
-    """Exit code 1 when something differs."""
-    from router.ingest.reconcile import Finding
-    from router.review.tables import check_copies, check_governed
-
-    with Router.open(config) as router:
-        findings = list(router.index_verify())
-        faults = [*check_copies(router), *(fault for fault in check_governed(router) if fault.level == "fault")]
-        findings += [Finding("", each.place, "", each.kind, f"{each.message}; {each.hint}") for each in faults]
-    if as_json:
-        print_json({"ok": not findings, "findings": [dataclasses.asdict(finding) for finding in findings]})
-    else:
-        for finding in findings:
-            say(
-                one_line(f"{finding.tenant}  {finding.source}  {finding.kind}  {finding.document_id}  {finding.detail}", 400),
-                "yellow",
-            )
-        if findings:
-            say(f"{len(findings)} differences; `pointsman index` mends those of documents", "yellow")
-        else:
-            say("manifest, store, sources and tables agree", "green")
-    if findings:
-        raise SystemExit(CHECK_FAILED)
 
 
 def run_forget(document: str, *, as_json: bool, config: Path | None) -> None:
