@@ -115,7 +115,7 @@ def test_every_command_is_tried_as_json():
     tried = {tuple(part for part in arguments if part.isalpha() and part.islower())[:2] for arguments in JSON_COMMANDS}
     named = {name for name, _ in commands()}
     elsewhere = {
-        ("init",), ("demo",), ("index", "forget"), ("policies", "test"), ("log", "tail"), ("log", "show"), ("eval", "retrieval"),
+        ("init",), ("demo",), ("index", "forget"), ("index", "rollback"), ("policies", "test"), ("log", "tail"), ("log", "show"), ("eval", "retrieval"),
         ("eval", "text-to-sql"), ("eval", "routing"), ("eval", "strategies"),  # each has tests of its own
         ("eval", "sql"), ("sql", "check"), ("sql", "run"), ("catalog", "derive"),  # tests/sql/test_eval_sql.py, tests/unit/test_ask_sql.py
         ("serve",), ("mcp",),  # tests/e2e/test_http.py, tests/e2e/test_mcp.py: they end when they are told to
@@ -447,6 +447,7 @@ def test_examples_run(command, tmp_path):
         if name in (
             ("init",),
             ("demo",),
+            ("index", "rollback"),
             ("eval", "retrieval"),
             ("eval", "sql"),
             ("eval", "text-to-sql"),
