@@ -195,6 +195,22 @@ def test_a_half_written_document_is_a_fault(lab: OpenSearchLab) -> None:
     assert lab.store.verify(TENANT) == []
 
 
+def test_a_change_of_labels_and_its_version_are_seen_together(lab: OpenSearchLab) -> None:
+    """By another process, however seldom the index refreshes: what is kept by version goes when what it holds may no longer be seen."""
+    suite.put(lab.store, [document("a", labels(rank=1)), document("b", labels(rank=1))])
+    other = lab.reopened()
+    versions = [other.version(TENANT)]
+    call("PUT", f"/{lab.current(TENANT)}/_settings", {"index": {"refresh_interval": "60s"}})
+    lab.store.relabel(TENANT, {"s/a": labels(rank=2)})
+    versions.append(other.version(TENANT))
+    assert other.admitted(TENANT, Eq("rank", 1)) == ["s/b"]
+    lab.store.delete(TENANT, ["s/b"])
+    versions.append(other.version(TENANT))
+    assert other.admitted(TENANT, Eq("rank", 1)) == []
+    assert len(set(versions)) == 3
+    assert suite.ask(other, ALWAYS).version == versions[-1] == other.version(TENANT, seen=True)
+
+
 def test_tenants_are_read_in_the_index(lab: OpenSearchLab) -> None:
     suite.put(lab.store, [document("a", labels())])
     suite.put(lab.store, [document("a", labels())], tenant=corpus.NEIGHBOUR)
