@@ -995,18 +995,20 @@ class Router:
         remote = self.remote_embedder
         if remote is None:
             return self.own_embedder or self.embedder
-        policies = self.policies.current()
-
-        @functools.cache
-        def egress(tenant: str) -> Egress:
-            record = functools.partial(self._record_index_egress, tenant)
-            return Egress(indexing_service(tenant, policies.types), policies.may_disclose, self.key, record)
-
-        return IndexEmbedder(self.embedder, remote, egress, self.threads.within)
+        return IndexEmbedder(self.embedder, remote, functools.cache(self.index_egress), self.threads.within)
 
     def _record_index_egress(self, tenant: str, sent: Sent, run_id: str) -> None:
         self.ledger.append(
-            [decision.index_egress(tenant=tenant, at_us=_clock_us(), by=INDEXER, run_id=run_id, sent=sent.as_json())]
+            [
+                decision.index_egress(
+                    tenant=tenant,
+                    at_us=_clock_us(),
+                    by=INDEXER,
+                    run_id=run_id,
+                    policy_version=self.policies.current().version,
+                    sent=sent.before(),
+                )
+            ]
         )
 
     def jobs(
@@ -1066,14 +1068,14 @@ class Router:
         """The model that writes contexts; only `router.egress` may call it."""
         return _build_claude(self.settings, self.settings.contexts.model)
 
-    def context_egress(self, tenant: str) -> Egress:
-        """What may leave to have contexts written: by the policies of the moment, each attempt on record before its first byte."""
+    def index_egress(self, tenant: str) -> Egress:
+        """What may leave for indexing: by the policies of the moment, each attempt on record before its first byte."""
 
         def may_disclose(principal: Principal, *, provider: str, purpose: str, sensitivity: int) -> object:
             return self.policies.current().may_disclose(principal, provider=provider, purpose=purpose, sensitivity=sensitivity)
 
         record = functools.partial(self._record_index_egress, tenant)
-        return Egress(indexing_service(tenant, self.policies.current().types), may_disclose, self.key, record)
+        return Egress(indexing_service(tenant, self.policies.current().types), may_disclose, self.key, record, keep=False)
 
     def _documents(self, source: Source) -> Any:
         settings = self.settings.sources[source.name]
@@ -1144,7 +1146,7 @@ class _Scribes:
         if self._purse is None:
             self._purse = Purse(_build_writing(router.settings, self._spend_cap))
         if tenant not in self._made:
-            named, model, egress = router.settings.providers.claude, router.context_model, router.context_egress(tenant)
+            named, model, egress = router.settings.providers.claude, router.context_model, router.index_egress(tenant)
             self._made[tenant] = Scribe(
                 tenant,
                 egress.contexts(model, router.attempts["claude"]) if model is not None else None,

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from router import decision
-from router.domain import Answer, Degraded, Question, Record, Refusal, Stage
-from router.egress import Egress
+from router.domain import Answer, Degraded, Principal, Question, Record, Refusal, Stage
+from router.egress import Egress, Sent
 from router.errors import PointsmanError, Refused, SourceError, UsageError
 from router.execute import Watch
 from router.identity import identify
@@ -51,7 +51,7 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         form=line.question_form,
     )
     watch.stage("asked", lambda: line.ledger.append([opened]))
-    found = Evidence(egress=Egress(principal, policies.may_disclose, opened.salt or b""))
+    found = Evidence(egress=_open_egress(line, policies, principal, opened))
     if question.as_of:
         found.degraded.append(Degraded("now", f"asked as of {question.now.date()}, not as of today"))
     try:
@@ -88,6 +88,17 @@ def ask(line: Line, token: str, question: Question) -> Answer:
         filters=found.filters,
         refusal=found.refusal,
     )
+
+
+def _open_egress(line: Line, policies: PolicySet, principal: Principal, opened: Record) -> Egress:
+    """Each attempt to send is durable before its first byte, as the question was before anything was searched."""
+
+    def record(sent: Sent, _: str) -> None:
+        line.ledger.append(
+            [decision.question_egress(asked=opened, at_us=line.clock_us(), policy_version=policies.version, sent=sent.before())]
+        )
+
+    return Egress(principal, policies.may_disclose, opened.salt or b"", record)
 
 
 def _shown(stages: Sequence[Stage], dropped: int) -> tuple[Stage, ...]:

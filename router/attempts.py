@@ -5,7 +5,11 @@ try can help is said by the error (`retryable`), never by its words.
 
 INVARIANT: a call ends within its deadline, pauses and `retry-after` included (tests/unit/test_attempts.py::test_it_ends_in_time).
 INVARIANT: after `OPEN_AFTER` failures in a row nobody waits for the provider until a single trial succeeded
-(…::test_a_provider_that_is_down_is_left_alone).
+(…::test_a_provider_that_is_down_is_left_alone, ::test_who_waited_for_a_place_is_not_let_through_either).
+INVARIANT: what a provider asks for by `retry-after` holds for every caller (…::test_retry_after_holds_for_all).
+INVARIANT: a provider that refuses key or model is not sent the next text at once (…::test_a_provider_that_refuses_us_is_not_sent_more).
+INVARIANT: who is patient waits an outage out, and the next one does not wait for the same outage again
+(…::test_the_patient_wait_an_outage_out).
 INVARIANT: a caller with little time does not close a provider to others (…::test_a_hasty_caller_counts_for_nothing).
 INVARIANT: never more calls at once than allowed (…::test_few_at_once).
 """
@@ -26,9 +30,14 @@ TRIES = 4
 FIRST_PAUSE_S = 0.5
 LEAST_CALL_S = 0.25
 """A pause is not begun that would leave less than this for the call after it."""
+LONGEST_PAUSE_S = 30.0
 OPEN_AFTER = 5
 REST_S = 30.0
-FAIR_S = 2.0
+MOST_ASKED_S = 600.0
+"""The longest that a provider's `retry-after` is kept."""
+PATIENCE_S = 120.0
+"""How long after its first failure an outage is waited out by those who can."""
+FAIR_S = 0.75
 """A call that had less time than this and was late says nothing of the provider."""
 LATE = "model_late"
 
@@ -63,38 +72,44 @@ class Attempts:
         self._lock = threading.Lock()
         self._failures = 0
         self._rests_until = 0.0
+        self._failing_since: float | None = None
+        self._asked_until = 0.0
+        self._why: SourceError | None = None
         self._spent = Spent()
 
-    def run(self, attempt: Callable[[float], T], *, deadline_s: float) -> T:
-        """The result of `attempt(seconds it may take)`. Raises what the last attempt raised, or that none could be made."""
+    def run(self, attempt: Callable[[float], T], *, deadline_s: float, patient: bool = False) -> T:
+        """The result of `attempt(seconds it may take)`. Raises what the last attempt raised, or that none could be made. Who is `patient`
+        tries until the deadline or the end of patience, and waits while the provider rests."""
         until = self._clock() + deadline_s
-        pause_s = FIRST_PAUSE_S
-        for tried in range(1, TRIES + 1):
+        pause_s, tried = FIRST_PAUSE_S, 0
+        while True:
+            tried += 1
             try:
                 return self._once(attempt, until)
             except SourceError as error:
                 wait_s = max(pause_s, error.retry_after_s)
-                again = error.retryable and error.code not in _NOT_AGAIN and tried < TRIES
+                waits = patient and self._is_short()
+                again = error.retryable and (waits or (error.code not in _NOT_AGAIN and tried < TRIES))
                 if not again or self._clock() + wait_s + LEAST_CALL_S > until:
                     raise
             self._sleep(wait_s)
-            pause_s *= 2
-        raise AssertionError("the last try returns or raises")
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _once(self, attempt: Callable[[float], T], until: float) -> T:
-        self._let_through()
+        self._let_through(claim=False)  # nobody waits for a place at a provider that rests
         if not self._slots.acquire(timeout=max(0.0, until - self._clock())):
             raise SourceError(
                 "model_busy", f"as many calls of `{self.provider}` run as may run at once", "ask later", retryable=True
             )
         try:
+            self._let_through(claim=True)
             left_s = min(self._call_s, until - self._clock())
             if left_s <= 0:
                 raise SourceError(LATE, f"no time was left for `{self.provider}`", "allow more time", retryable=True)
             try:
                 result = attempt(left_s)
             except SourceError as error:
-                self._failed(counts=error.retryable and not (error.code == LATE and left_s < FAIR_S))
+                self._failed(error, counts=error.retryable and not (error.code == LATE and left_s < FAIR_S))
                 raise
             self._answered()
             return result
@@ -103,31 +118,48 @@ class Attempts:
 
     # --- whether it is tried at all -----------------------------------------------------------------------------------
 
-    def _let_through(self) -> None:
-        """While it rests nobody; after the rest one caller, and the others only when that one was answered."""
+    def _let_through(self, *, claim: bool) -> None:
+        """While it rests nobody; after the rest the caller who claims the trial, and the others only when that one was answered."""
         with self._lock:
-            if self._failures < OPEN_AFTER:
-                return
             now = self._clock()
-            if now >= self._rests_until:
-                self._rests_until = now + self._call_s
+            if now < self._asked_until:
+                why, left_s = self._why, self._asked_until - now
+            elif self._failures < OPEN_AFTER:
                 return
+            elif now >= self._rests_until:
+                if claim:
+                    self._rests_until = now + self._call_s
+                return
+            else:
+                why, left_s = None, self._rests_until - now
+        if why is not None and not why.retryable:
+            raise SourceError(why.code, why.message, why.hint)
         raise SourceError(
-            "model_resting", f"`{self.provider}` failed several times in a row and is left alone for a while", "ask later",
-            retryable=True,
+            "model_resting", f"`{self.provider}` failed several times in a row, or asked for it, and is left alone for a while",
+            "ask later", retryable=True, retry_after_s=left_s,
         )  # fmt: skip
 
-    def _failed(self, *, counts: bool) -> None:
+    def _is_short(self) -> bool:
+        """Whether what fails now has not failed for so long that nobody should wait for it any more."""
         with self._lock:
+            return self._failing_since is None or self._clock() - self._failing_since < PATIENCE_S
+
+    def _failed(self, error: SourceError, *, counts: bool) -> None:
+        with self._lock:
+            now = self._clock()
             self._spent = replace(self._spent, failed=self._spent.failed + 1)
+            asked_s = REST_S if error.code in _REFUSES_US else min(error.retry_after_s, MOST_ASKED_S)
+            if asked_s > 0 and now + asked_s > self._asked_until:
+                self._asked_until, self._why = now + asked_s, error
             if counts:
+                self._failing_since = now if self._failing_since is None else self._failing_since
                 self._failures += 1
                 if self._failures >= OPEN_AFTER:
-                    self._rests_until = self._clock() + REST_S
+                    self._rests_until = now + REST_S
 
     def _answered(self) -> None:
         with self._lock:
-            self._failures = 0
+            self._failures, self._failing_since = 0, None
 
     # --- what it came to ----------------------------------------------------------------------------------------------
 
@@ -153,3 +185,4 @@ class Attempts:
 
 _NOT_AGAIN = frozenset({"model_busy", "model_resting"})
 """Here nothing was tried, so that there is nothing to try again."""
+_REFUSES_US = frozenset({"model_unauthorised", "model_unknown"})

@@ -44,13 +44,13 @@ UNFAITHFUL = "what the model made of it says something that was not asked"
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One question to a model, and the class of what it is shown."""
+    """One question to a model, and the classes of what it is shown."""
 
     stage: Literal["route_by_model", "follow_up_by_model"]
     system: str
     prompt: str
     schema: Mapping[str, Any]
-    sensitivity: int
+    classes: frozenset[int]
 
 
 def consult_route(asking: Asking, *, tables: bool) -> Asked | None:
@@ -59,10 +59,10 @@ def consult_route(asking: Asking, *, tables: bool) -> Asked | None:
     documents = bool(asking.grants.search)
     if remote is None or not (documents or tables):
         return None
-    sources, sensitivity = _sources(asking, remote)
+    sources, classes = _sources(asking, remote)
     offered = offer_routes(documents=documents, tables=tables)
     prompt = build_route_prompt(asking.question.text, sources, _datasets(asking) if tables else ())
-    reply = _ask(asking, remote, _Call("route_by_model", ROUTE_SYSTEM, prompt, route_schema(offered), sensitivity))
+    reply = _ask(asking, remote, _Call("route_by_model", ROUTE_SYSTEM, prompt, route_schema(offered), classes))
     if reply is None:
         return None
     named = parse_route(reply, offered)
@@ -77,7 +77,7 @@ def consult_follow_up(asking: Asking) -> str | None:
     if remote is None:
         return None
     prompt = build_follow_up_prompt(question.context, question.text)
-    reply = _ask(asking, remote, _Call("follow_up_by_model", FOLLOW_UP_SYSTEM, prompt, FOLLOW_UP_SCHEMA, asking.text_class))
+    reply = _ask(asking, remote, _Call("follow_up_by_model", FOLLOW_UP_SYSTEM, prompt, FOLLOW_UP_SCHEMA, asking.text_classes))
     if reply is None:
         return None
     text = parse_follow_up(reply)
@@ -98,7 +98,7 @@ def _ask(asking: Asking, remote: RemoteModel, call: _Call) -> Any:
     if egress is None or budget_s < LEAST_CALL_S:
         asking.found.degraded.append(Degraded(call.stage, "deadline: no time was left to ask a model"))
         return None
-    purpose = Purpose(asking.principal.name, "route", frozenset({call.sensitivity}), asking.decision_id)
+    purpose = Purpose(asking.principal.name, "route", call.classes, asking.decision_id)
     draft = partial(egress.model(remote).draft, call.system, call.prompt, call.schema, purpose=purpose, deadline_s=budget_s)
     try:
         reply = watch.stage(call.stage, lambda: asking.line.threads.within(budget_s, draft))
@@ -121,18 +121,18 @@ def _fail(asking: Asking, code: str, message: str) -> None:
 # --- what a model is told of ------------------------------------------------------------------------------------------
 
 
-def _sources(asking: Asking, remote: RemoteModel) -> tuple[list[Told], int]:
-    """Granted sources whose least class may be sent beside the question, and the class of it all."""
-    policies, highest = asking.policies, asking.text_class
+def _sources(asking: Asking, remote: RemoteModel) -> tuple[list[Told], frozenset[int]]:
+    """Granted sources whose least class may be sent beside the question, and the classes of it all."""
+    policies, classes = asking.policies, asking.text_classes
     word = DISCLOSED_AS["route"]
     told = []
     for source in (policies.sources[grant.source] for grant in asking.grants.search):
-        if source.least <= highest or policies.may_disclose(
+        if source.least in classes or policies.may_disclose(
             asking.principal, provider=remote.hosted.provider, purpose=word, sensitivity=source.least
         ):
             told.append(Told(source.name, source.description, source.question))
-            highest = max(highest, source.least)
-    return told, highest
+            classes |= {source.least}
+    return told, classes
 
 
 def _datasets(asking: Asking) -> list[Told]:

@@ -351,9 +351,15 @@ def index_run(
     return _event(tenant, "index_run", at_us, {**facts, "counts": dict(counts), "failures": dict(failures)})
 
 
-def index_egress(*, tenant: str, at_us: int, by: str, run_id: str, sent: Mapping[str, Any]) -> Record:
+def index_egress(*, tenant: str, at_us: int, by: str, run_id: str, policy_version: str, sent: Mapping[str, Any]) -> Record:
     """Text of documents is about to leave for one run of indexing: who, to whom, why, of which classes, and a digest; no text."""
-    return _event(tenant, "egress", at_us, {"by": by, "run_id": run_id, **sent})
+    return _event(tenant, "egress", at_us, {"by": by, "run_id": run_id, "policy_version": policy_version, **sent})
+
+
+def question_egress(*, asked: Record, at_us: int, policy_version: str, sent: Mapping[str, Any]) -> Record:
+    """The same for one decision, between its two phases, so that it is on record also where the process ends before the second."""
+    body = {"schema": SCHEMA, "record_id": asked.decision_id, "kind": "egress", "at": at_us, "tenant": asked.tenant}
+    return Record(asked.tenant, asked.decision_id, "egress", at_us, canonical({**body, "policy_version": policy_version, **sent}))
 
 
 def policy_loaded(*, at_us: int, policy_version: str, previous_version: str | None) -> Record:
@@ -547,7 +553,7 @@ class _Tally:
         self.stages_us: dict[str, array[int]] = {}
         self.revoked: dict[str, list[tuple[int, int]]] = {}
 
-    def answered(self, body: Mapping[str, Any]) -> None:
+    def answered(self, body: Mapping[str, Any], *, sent_counted: bool) -> None:
         counts = self.counts
         counts["routes"][body["route"]["name"] if body["route"] else "-"] += 1
         counts["outcomes"][body["outcome"]] += 1
@@ -557,7 +563,7 @@ class _Tally:
         counts["dropped"].update(body["dropped"])
         if body.get("cache"):  # records of before it was there have none
             counts["cache"][body["cache"]] += 1
-        for sent in body["egress"]:
+        for sent in () if sent_counted else body["egress"]:
             self.sent(sent)
         self.total_us.append(body["total_us"])
         for name, stage in body["stages"].items():
@@ -573,7 +579,7 @@ class _Tally:
 
 def summary(rows: Iterable[tuple[Link, Record]], since_us: int = 0) -> Summary:
     """Counts and latencies of the records since `since_us`; exact percentiles, eight bytes a stage and decision."""
-    tally, kinds, open_ids = _Tally(), Counter[str](), set[str]()
+    tally, kinds, open_ids, sent_by = _Tally(), Counter[str](), set[str](), set[str]()
     for _, record in rows:
         if record.at_us < since_us:
             continue
@@ -582,8 +588,9 @@ def summary(rows: Iterable[tuple[Link, Record]], since_us: int = 0) -> Summary:
             open_ids.add(record.decision_id)
         elif record.kind == "answered":
             open_ids.discard(record.decision_id)
-            tally.answered(json.loads(record.body))
+            tally.answered(json.loads(record.body), sent_counted=record.decision_id in sent_by)
         elif record.kind == "egress":
+            sent_by.add(record.decision_id)
             tally.sent(json.loads(record.body))
         elif record.kind == "index_run":
             tally.indexed(json.loads(record.body))

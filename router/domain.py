@@ -901,7 +901,7 @@ class Purpose:
     the principal serves several."""
 
     principal: str
-    name: Literal["embed_question", "embed_chunks", "rerank", "context", "draft_sql", "route", "grade", "plan_search"]
+    name: Literal["embed_question", "embed_chunks", "rerank", "context", "draft_sql", "route", "plan_search"]
     classes: frozenset[int]
     decision_id: str
     tenant: str = ""

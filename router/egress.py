@@ -50,7 +50,6 @@ DISCLOSED_AS: Mapping[str, str] = {
     "context": "context",
     "draft_sql": "draft",
     "route": "route",
-    "grade": "grade",
     "plan_search": "search",
 }
 """What a purpose is called in policies: `context.purpose` of `disclose`, and the word in the record."""
@@ -79,6 +78,10 @@ class Sent:
     cost_micros: int = 0
 
     def as_json(self) -> dict[str, Any]:
+        return {**self.before(), "tokens": self.tokens, "cost_micros": self.cost_micros}
+
+    def before(self) -> dict[str, Any]:
+        """What is known before the first byte has left."""
         return {
             "provider": self.provider,
             "model": self.model,
@@ -87,8 +90,6 @@ class Sent:
             "bytes": self.bytes,
             "items": self.items,
             "digest": self.digest,
-            "tokens": self.tokens,
-            "cost_micros": self.cost_micros,
         }
 
 
@@ -130,15 +131,18 @@ def index_card(local: ModelCard, remote: RemoteEmbedder | None) -> ModelCard:
 
 
 class Sending:
-    """A permit in use: called with the payload before each attempt. A hosted connector gets nothing else of the policies."""
+    """A permit in use: called with the payload before each attempt, and judged anew each time. A hosted connector gets nothing else of
+    the policies."""
 
-    def __init__(self, egress: Egress, sent: Sent, decision_id: str, calls: Attempts) -> None:
-        self._egress, self._sent, self._decision_id, self._calls = egress, sent, decision_id, calls
+    def __init__(self, egress: Egress, sent: Sent, purpose: Purpose, calls: Attempts) -> None:
+        self._egress, self._sent, self._purpose, self._calls = egress, sent, purpose, calls
         self._at = -1
 
     def __call__(self, payload: bytes) -> None:
+        if not self._egress.covers(self._sent.provider, self._purpose):
+            raise _refused(self._sent.provider)
         self._sent = replace(self._sent, bytes=len(payload), digest=self._egress.digest(payload))
-        self._at = self._egress.note(self._sent, self._decision_id)
+        self._at = self._egress.note(self._sent, self._purpose.decision_id)
         self._calls.sent(self._sent.items, len(payload))
 
     def cost(self, *, tokens: int = 0, searches: int = 0, cost_micros: int = 0) -> None:
@@ -149,16 +153,18 @@ class Sending:
 
 @dataclass(slots=True)
 class Egress:
-    """What may leave for one decision, and what did. Thread-safe: a call that outlives its deadline still asks here.
+    """What may leave for one decision or run, and what did. Thread-safe: a call that outlives its deadline still asks here.
 
-    `salt` keys the digests of what was sent: the decision's own, so that they say nothing once its inputs are erased. With `record`
-    (indexing) each attempt is on record, durably, before its first byte, and is not kept here.
+    `salt` keys the digests of what was sent: a decision's own, so that they say nothing once its inputs are erased. `record` puts each
+    attempt on record, durably, before its first byte, so that a process that is killed leaves nothing unsaid; `keep` also keeps it
+    here, for the decision's own record.
     """
 
     principal: Principal
     may_disclose: Judge
     salt: bytes
-    record: Callable[[Sent, str], None] | None = None
+    record: Callable[[Sent, str], None]
+    keep: bool = True
     _sent: list[Sent] = field(default_factory=list)
     _sealed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -187,7 +193,9 @@ class Egress:
                 sending.cost(tokens=reply.tokens, cost_micros=round(reply.tokens * remote.micros_per_token))
                 return check_vectors(reply.rows, len(batch), hosted.dimensions)
 
-            vectors += remote.calls.run(attempt, deadline_s=max(0.001, until - time.monotonic()))
+            # nobody waits for an index, so that a bad minute of the provider is waited out
+            left_s = max(0.001, until - time.monotonic())
+            vectors += remote.calls.run(attempt, deadline_s=left_s, patient=not question)
         return vectors
 
     def permitted(self, provider: str, purpose: str, classes: Iterable[int]) -> frozenset[int]:
@@ -197,31 +205,34 @@ class Egress:
             one for one in classes if self.may_disclose(self.principal, provider=provider, purpose=word, sensitivity=one)
         )
 
+    def covers(self, provider: str, purpose: Purpose) -> bool:
+        """Whether all of it may go now."""
+        return self.permitted(provider, purpose.name, purpose.classes) == purpose.classes
+
     def permit(self, provider: str, model: str, purpose: Purpose, items: int, calls: Attempts) -> Sending:
         """Judge; returns what counts each attempt. Raises `Refused`."""
         word = DISCLOSED_AS.get(purpose.name)
         known = purpose.classes and all(type(one) is int and 0 <= one < len(CLASSES) for one in purpose.classes)
         if word is None or not known or purpose.principal != self.principal.name:
             raise _refused(provider)
-        if self.permitted(provider, purpose.name, purpose.classes) != purpose.classes:
+        if not self.covers(provider, purpose):
             raise _refused(provider)
-        return Sending(
-            self, Sent(provider, model, word, tuple(sorted(purpose.classes)), 0, items, ""), purpose.decision_id, calls
-        )
+        return Sending(self, Sent(provider, model, word, tuple(sorted(purpose.classes)), 0, items, ""), purpose, calls)
 
     def digest(self, payload: bytes) -> str:
         return hmac.digest(self.salt, payload, "sha256").hex()
 
     def note(self, sent: Sent, decision_id: str) -> int:
-        """On record from now on; its place in the record. Raises `Refused` once the decision is sealed."""
+        """On record from now on; its place among what is kept. Raises `Refused` once the decision is sealed, `LedgerError` where it
+        cannot be recorded."""
         with self._lock:
             if self._sealed:
                 raise Refused("egress_sealed", "the decision is on record: nothing more is sent for it", "ask again")
-            if self.record is None:
+            at = len(self._sent) if self.keep else -1
+            if self.keep:
                 self._sent.append(sent)
-                return len(self._sent) - 1
         self.record(sent, decision_id)
-        return -1
+        return at
 
     def note_cost(self, at: int, tokens: int, cost_micros: int) -> None:
         with self._lock:

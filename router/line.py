@@ -198,6 +198,11 @@ class Asking:
         """The class of the question as it reads: the tenant's, raised to that of a seed in it."""
         return max(self.policies.question_class(self.principal.tenant), self.seed_class)
 
+    @property
+    def text_classes(self) -> frozenset[int]:
+        """Of the question, and of what stands in it: all that is on record of it when it is sent."""
+        return frozenset({self.policies.question_class(self.principal.tenant), self.text_class})
+
     def beside(self) -> Asking:
         """For a leg that runs at the same time: its own stages and findings, the same deadline."""
         return replace(self, watch=self.watch.beside(), found=Evidence(egress=self.found.egress))

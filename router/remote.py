@@ -39,9 +39,9 @@ def seek(asking: Asking, embedded: Embedded, text: str, beside: Iterable[Labels]
         return embedded
     if not asking.grants.search:
         return replace(embedded, sought=b"")  # nothing is granted, so there is nothing to ask a stranger for
-    purpose = Purpose(
-        asking.principal.name, "embed_question", frozenset({question_class(asking, text, beside)}), asking.decision_id
-    )
+    if asking.line.search.legs == "lexical":
+        return replace(embedded, sought=b"")  # no leg would read it
+    purpose = Purpose(asking.principal.name, "embed_question", question_classes(asking, text, beside), asking.decision_id)
     share_s = asking.watch.left_s() * asking.line.embed_share
 
     def call() -> list[bytes]:
@@ -91,14 +91,14 @@ def merge_places(order: Sequence[str], moved: Sequence[str]) -> list[str]:
     return [next(following) if one in among else one for one in order]
 
 
-def question_class(asking: Asking, text: str, beside: Iterable[Labels]) -> int:
-    """The class of the question, and of a seed in it; where words stand in `text` that are not the question's, the highest of what is
-    `beside`."""
-    least = asking.text_class
+def question_classes(asking: Asking, text: str, beside: Iterable[Labels]) -> frozenset[int]:
+    """The classes of the question, and of a seed in it; where words stand in `text` that are not the question's, of what is `beside`,
+    too."""
+    least = asking.text_classes
     own = {word for said in (asking.question.text, *asking.question.context) for word in _WORD.findall(said.lower())}
     if all(word in own for word in _WORD.findall(text.lower())):
         return least
-    return max([least, *map(class_of, beside)])
+    return least.union(map(class_of, beside))
 
 
 def class_of(labels: Labels) -> int:
@@ -111,16 +111,16 @@ def _split(
     asking: Asking, egress: Egress, remote: RemoteReranker, text: str, allowed: Sequence[Stored], beside: Iterable[Labels]
 ) -> tuple[list[Stored], frozenset[int]]:
     """What may be sent, and the classes of all that is sent. What stays is said."""
-    provider, asked = remote.hosted.provider, question_class(asking, text, beside)
-    open_ = egress.permitted(provider, "rerank", {asked, *(class_of(item.labels) for item in allowed)})
-    sent = [item for item in allowed if class_of(item.labels) in open_] if asked in open_ else []
+    provider, asked = remote.hosted.provider, question_classes(asking, text, beside)
+    open_ = egress.permitted(provider, "rerank", asked.union(class_of(item.labels) for item in allowed))
+    sent = [item for item in allowed if class_of(item.labels) in open_] if asked <= open_ else []
     if not sent:
         _say(asking, "rerank", "disclosure_not_permitted: ranked on this machine alone")
     elif len(sent) < len(allowed):
         stay = sorted({class_of(item.labels) for item in allowed} - open_)
         names = ", ".join(CLASSES[one] for one in stay)
         _say(asking, "rerank", f"what is {names} was not sent to `{provider}`: it keeps the place that it has on this machine")
-    return sent, frozenset({asked, *(class_of(item.labels) for item in sent)})
+    return sent, asked.union(class_of(item.labels) for item in sent)
 
 
 def _shown(item: Stored) -> str:

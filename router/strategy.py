@@ -324,8 +324,8 @@ def _disclosed(run: _Run, ranked: Sequence[Ranked]) -> list[Ranked]:
     if remote is None or egress is None or not allowed:
         return []
     classes = {item.stored.chunk.chunk_id: class_of(item.stored.labels) for item in allowed}
-    open_ = egress.permitted(remote.hosted.provider, "plan_search", {asking.text_class, *classes.values()})
-    if asking.text_class not in open_:
+    open_ = egress.permitted(remote.hosted.provider, "plan_search", asking.text_classes.union(classes.values()))
+    if not asking.text_classes <= open_:
         run.trace.undisclosed += 1
         run.trace.notes.append("model: disclosure_not_permitted")
         return []
@@ -342,10 +342,9 @@ def _open_model(asking: Asking) -> Model | None:
 
 
 def _draft(run: _Run, model: Model, system: str, prompt: str, schema: Mapping[str, Any], shown: frozenset[int]) -> Any:
-    """The question's class is raised to the highest of what is shown beside it."""
+    """Sent under the classes of the question and of all that is shown beside it."""
     asking, watch = run.asking, run.asking.watch
-    classes = frozenset({max({asking.text_class, *shown})})
-    purpose = Purpose(asking.principal.name, "plan_search", classes, asking.decision_id)
+    purpose = Purpose(asking.principal.name, "plan_search", asking.text_classes | shown, asking.decision_id)
     share = watch.left_s() * MODEL_SHARE
 
     def call() -> Any:

@@ -259,7 +259,7 @@ def _ask_model(running: _Running, vocabulary: Vocabulary, remote: RemoteModel) -
         asking.found.egress.model(remote),
         running.judge,
         asking.watch.left_s,
-        purpose=Purpose(asking.principal.name, "draft_sql", frozenset({asking.text_class}), asking.decision_id),
+        purpose=Purpose(asking.principal.name, "draft_sql", asking.text_classes, asking.decision_id),
         today=asking.question.now.date(),
         min_group=vocabulary.min_group,
     )

@@ -64,7 +64,7 @@ class ContextWorld(World):
 
     def new_scribe(self, purse: Purse | None = None) -> Scribe:
         """As one run has one."""
-        egress = Egress(SERVICE, self.judge, b"k" * 32, lambda sent, run_id: self.sent.append(sent))
+        egress = Egress(SERVICE, self.judge, b"k" * 32, lambda sent, run_id: self.sent.append(sent), keep=False)
         writer = egress.contexts(self.claude, Attempts("claude", sleep=lambda _: None))
         self.scribe = Scribe(
             TENANT,

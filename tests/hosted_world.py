@@ -7,6 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from router import attempts
 from router.app import Router
 from router.config import load_settings
 from router.domain import Answer
@@ -26,6 +29,14 @@ permit (principal, action == Pointsman::Action::"disclose", resource == Pointsma
 when { context.purpose == "rerank" && context.class <= 1 };
 """
 NOBODY = "// nothing leaves\n"
+
+
+def never_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one router through many bad days: what one of them was does not close the provider to the next."""
+    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)
+    monkeypatch.setattr(attempts, "MOST_ASKED_S", 0.0)
+    monkeypatch.setattr(attempts, "_REFUSES_US", frozenset())
 
 
 def write_hosted(

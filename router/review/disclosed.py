@@ -1,7 +1,7 @@
 """What of a class of text left, to whom and why, by the ledger alone; or that nothing did.
 
-The claim is as good as the chains that it is read from, so they are verified in the same pass. A question that was never sealed may
-have sent something that stands nowhere: how many there are is part of the verdict.
+The claim is as good as the chains that it is read from, so they are verified in the same pass. Each attempt is on record before its
+first byte, so what a killed process sent is told, too.
 
 INVARIANT: an attempt that stands on record is in the verdict, of a question and of indexing alike, a failed one too
 (tests/unit/test_review_disclosed.py::test_whatever_left_is_told).
@@ -18,6 +18,9 @@ from typing import Any
 from router.decision import Verified, verify_chain
 from router.domain import CLASSES, Link, Record
 from router.errors import UsageError
+
+PROVIDERS = frozenset({"claude", "cohere", "openai_compatible"})
+"""By their names in policies; a record may know others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +59,22 @@ class Proof:
 class _Tally:
     sensitivity: int
     provider: str | None
+    seen: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
     found: dict[tuple[str, str, str, str], Disclosed] = field(default_factory=dict)
 
     def watch(self, rows: Iterable[tuple[Link, Record]]) -> Iterator[tuple[Link, Record]]:
         for link, record in rows:
-            if record.kind == "answered":
+            if record.kind == "egress":
+                self.before.add(record.decision_id)
+                self._add(record, json.loads(record.body))
+            elif record.kind == "answered" and record.decision_id not in self.before:  # else it repeats what was told before
                 for sent in json.loads(record.body)["egress"]:
                     self._add(record, sent)
-            elif record.kind == "egress":
-                self._add(record, json.loads(record.body))
             yield link, record
 
     def _add(self, record: Record, sent: Mapping[str, Any]) -> None:
+        self.seen.add(sent["provider"])
         if self.sensitivity not in sent["classes"] or self.provider not in (None, sent["provider"]):
             return
         key = (record.tenant, sent["provider"], sent.get("model", ""), sent["purpose"])
@@ -103,6 +110,10 @@ def prove(
     verdicts: dict[str, Verified] = {
         tenant: verify_chain(tally.watch(rows), anchor=noted.get(tenant)) for tenant, rows in chains.items()
     }
+    if provider is not None and provider not in PROVIDERS | tally.seen:
+        raise UsageError(
+            "provider_unknown", f"`{provider}` is no provider", f"one of {', '.join(sorted(PROVIDERS | tally.seen))}"
+        )
     return Proof(
         sensitivity=sensitivity,
         provider=provider,

@@ -48,6 +48,7 @@ def server():
 def _key(monkeypatch):
     monkeypatch.setenv(KEY, SECRET)
     monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.1)
 
 
 def permitted(most: int | None) -> str:

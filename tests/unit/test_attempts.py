@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 
-from router.attempts import FAIR_S, FIRST_PAUSE_S, OPEN_AFTER, REST_S, TRIES, Attempts, Spent
+from router.attempts import FAIR_S, FIRST_PAUSE_S, MOST_ASKED_S, OPEN_AFTER, PATIENCE_S, REST_S, TRIES, Attempts, Spent
 from router.errors import Refused, SourceError, parse_retry_after
 
 
@@ -131,6 +132,77 @@ def test_one_trial_after_the_rest():
 
     assert attempts.run(trial, deadline_s=10.0) == "answer"
     assert codes == ["model_resting"]
+
+
+def test_who_waited_for_a_place_is_not_let_through_either():
+    attempts, inside, go, calls = Attempts("cohere", at_once=1), threading.Event(), threading.Event(), []
+
+    def hold(_: float) -> None:
+        inside.set()
+        go.wait(5)
+        raise failed()
+
+    def count(_: float) -> None:
+        calls.append(1)
+        raise failed()
+
+    def run(call) -> None:
+        with contextlib.suppress(SourceError):
+            attempts.run(call, deadline_s=0.4 if call is count else 5.0)
+
+    for _ in range(OPEN_AFTER - 1):
+        attempts._failed(failed(), counts=True)
+    threads = [threading.Thread(target=run, args=(call,)) for call in (hold, *[count] * 6)]
+    threads[0].start()
+    inside.wait(5)
+    for thread in threads[1:]:
+        thread.start()
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert calls == []
+
+
+def test_retry_after_holds_for_all():
+    clock = Clock()
+    attempts = made(clock)
+    with pytest.raises(SourceError):
+        attempts.run(Failing(failed("model_rate_limited", after_s=300.0)), deadline_s=10.0)
+    call = Failing()
+    with pytest.raises(SourceError) as raised:
+        attempts.run(call, deadline_s=10.0)
+    assert (raised.value.code, raised.value.retry_after_s, call.tried) == ("model_resting", 300.0, [])
+    clock.now += 300.0
+    assert attempts.run(call, deadline_s=10.0) == "answer"
+    with pytest.raises(SourceError):
+        attempts.run(Failing(failed("model_rate_limited", after_s=1e8)), deadline_s=10.0)
+    clock.now += MOST_ASKED_S  # nobody may close it for longer
+    assert attempts.run(call, deadline_s=10.0) == "answer"
+
+
+def test_a_provider_that_refuses_us_is_not_sent_more():
+    clock, call = Clock(), Failing()
+    attempts = made(clock)
+    assert code_of(attempts, Failing(failed("model_unauthorised", retryable=False))) == "model_unauthorised"
+    assert (code_of(attempts, call), call.tried) == ("model_unauthorised", [])
+    clock.now += REST_S
+    assert attempts.run(call, deadline_s=10.0) == "answer"
+
+
+def test_the_patient_wait_an_outage_out():
+    clock = Clock()
+    attempts, call = made(clock), Failing(*[failed("model_rate_limited")] * 6)
+    assert attempts.run(call, deadline_s=300.0, patient=True) == "answer"
+    assert clock.now - 100.0 < PATIENCE_S
+    call = Failing(*[failed()] * 10_000)
+    with pytest.raises(SourceError):
+        attempts.run(call, deadline_s=300.0, patient=True)
+    waited_s = clock.now
+    with pytest.raises(SourceError):  # the same outage: nobody waits for it again
+        attempts.run(call, deadline_s=300.0, patient=True)
+    assert clock.now == waited_s
+    clock.now += REST_S
+    assert attempts.run(Failing(), deadline_s=300.0, patient=True) == "answer"
 
 
 def test_an_answer_between_failures_forgets_them():

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from router import attempts
 from router.app import Router
 from router.ask import ask as put
 from router.decision import decision_model
@@ -17,6 +16,7 @@ from router.domain import Question
 from router.execute import Threads
 from tests import anthropic_server as fake
 from tests.claims_world import NOW, build_claims_world
+from tests.hosted_world import never_left_alone
 
 KEY = "POINTSMAN_TEST_CLAUDE_KEY"
 PERMIT = """
@@ -40,8 +40,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
-    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)  # one router for many bad days
+    never_left_alone(monkeypatch)
 
 
 def opened(folder, server, *, disclosure=PERMIT, change=lambda folder: None):
@@ -250,7 +249,7 @@ def test_a_raised_class_is_sent_as_such(tmp_path, server, monkeypatch):
     with opened(tmp_path, server, disclosure=PERMIT.replace("<= 1", "<= 3"), change=add_sources) as router:
         answer = ask(router, NOWHERE)
         assert [one["name"] for one in prompts(server)[0]["documents"]] == ["guide", "secret"]
-        assert body_of(router, answer)["egress"][0]["classes"] == [3]
+        assert body_of(router, answer)["egress"][0]["classes"] == [1, 3]
 
 
 def test_a_guest_who_has_nothing_asks_nobody(router, server):

@@ -41,6 +41,10 @@ SALT = b"salt"
 POLICIES = world.load_files(world.folder_files(PERMIT))
 
 
+def noted_nowhere(sent, decision_id) -> None:
+    """Where a ledger would stand."""
+
+
 class Hosted:
     """A hosted model without a network: every attempt says how much it sends."""
 
@@ -83,7 +87,7 @@ def draft(egress: Egress, hosted: Hosted, wanted: Purpose) -> ModelReply:
     ],
 )
 def test_nothing_is_sent_without_a_permit(hosted, wanted):
-    egress = Egress(ADA, POLICIES.may_disclose, SALT)
+    egress = Egress(ADA, POLICIES.may_disclose, SALT, noted_nowhere)
     with pytest.raises(Refused) as raised:
         draft(egress, hosted, wanted)
     assert raised.value.code == "disclosure_not_permitted"
@@ -94,19 +98,23 @@ def test_nothing_is_sent_without_a_permit(hosted, wanted):
 def test_a_forbid_wins():
     forbid = '@id("no") @reason("r") @owner("o") forbid (principal, action == Pointsman::Action::"disclose", resource);'
     with pytest.raises(Refused):
-        draft(Egress(ADA, world.load_files(world.folder_files(PERMIT + forbid)).may_disclose, SALT), Hosted(), purpose())
+        draft(
+            Egress(ADA, world.load_files(world.folder_files(PERMIT + forbid)).may_disclose, SALT, noted_nowhere),
+            Hosted(),
+            purpose(),
+        )
 
 
 def test_what_cannot_be_judged_is_not_sent():
     stranger = dataclasses.replace(ADA, attributes=())
     hosted = Hosted()
     with pytest.raises(Refused):
-        draft(Egress(stranger, POLICIES.may_disclose, SALT), hosted, purpose())
+        draft(Egress(stranger, POLICIES.may_disclose, SALT, noted_nowhere), hosted, purpose())
     assert hosted.sent == 0
 
 
 def test_every_attempt_is_counted():
-    egress = Egress(ADA, POLICIES.may_disclose, SALT)
+    egress = Egress(ADA, POLICIES.may_disclose, SALT, noted_nowhere)
     with pytest.raises(SourceError):
         draft(egress, Hosted(sizes=(100, 100), fail=True), purpose(classes=frozenset({1, 0})))
     draft(egress, Hosted(sizes=(7,)), purpose())
@@ -129,7 +137,7 @@ def noted(classes: list[int], size: int) -> dict[str, object]:
 
 
 def test_a_digest_says_nothing_without_the_salt():
-    one, other = (Egress(ADA, POLICIES.may_disclose, salt) for salt in (b"one", b"other"))
+    one, other = (Egress(ADA, POLICIES.may_disclose, salt, noted_nowhere) for salt in (b"one", b"other"))
     for egress in (one, other):
         draft(egress, Hosted(), purpose())
     assert one.sent()[0].digest != other.sent()[0].digest
@@ -137,7 +145,7 @@ def test_a_digest_says_nothing_without_the_salt():
 
 def test_nothing_leaves_after_sealing():
     """Also where the call was permitted before and is late."""
-    egress, hosted, go, code = Egress(ADA, POLICIES.may_disclose, SALT), Hosted(), threading.Event(), []
+    egress, hosted, go, code = Egress(ADA, POLICIES.may_disclose, SALT, noted_nowhere), Hosted(), threading.Event(), []
 
     class Late(Hosted):
         def draft_hosted(self, system, prompt, schema, *, deadline_s, sending):
@@ -243,7 +251,7 @@ def rerank(egress, hosted, texts, wanted=None):
 
 
 def test_texts_go_in_batches_and_each_is_noted_with_its_cost():
-    egress, hosted = Egress(ADA, MODELS.may_disclose, SALT), HostedRows_()
+    egress, hosted = Egress(ADA, MODELS.may_disclose, SALT, noted_nowhere), HostedRows_()
     vectors = embed(egress, hosted, ["a", "b", "c", "d"])
     assert [struct.unpack("<2f", vector) for vector in vectors] == [pytest.approx((0.6, 0.8))] * 4
     assert hosted.seen == [("a", "b", "c"), ("d",)]
@@ -254,7 +262,7 @@ def test_texts_go_in_batches_and_each_is_noted_with_its_cost():
 
 
 def test_each_try_is_noted():
-    egress = Egress(ADA, MODELS.may_disclose, SALT)
+    egress = Egress(ADA, MODELS.may_disclose, SALT, noted_nowhere)
     hosted = HostedRows_(errors=[SourceError("model_failed", "no", retryable=True)] * 2)
     assert rerank(egress, hosted, ["a", "b"]) == [0.0, 0.1]
     assert [(one.purpose, one.cost_micros) for one in egress.sent()] == [("rerank", 0), ("rerank", 0), ("rerank", 2000)]
@@ -262,7 +270,7 @@ def test_each_try_is_noted():
 
 @pytest.mark.parametrize("classes", [frozenset({2}), frozenset({0, 3}), frozenset()])
 def test_vectors_and_scores_need_a_permit_for_every_class(classes):
-    egress, hosted = Egress(ADA, MODELS.may_disclose, SALT), HostedRows_()
+    egress, hosted = Egress(ADA, MODELS.may_disclose, SALT, noted_nowhere), HostedRows_()
     with pytest.raises(Refused):
         embed(egress, hosted, ["a"], purpose("embed_question", classes))
     with pytest.raises(Refused):
@@ -273,7 +281,7 @@ def test_vectors_and_scores_need_a_permit_for_every_class(classes):
 
 
 def test_no_try_is_begun_after_sealing():
-    egress = Egress(ADA, MODELS.may_disclose, SALT)
+    egress = Egress(ADA, MODELS.may_disclose, SALT, noted_nowhere)
 
     class Sealing(HostedRows_):
         def rerank_hosted(self, question, texts, *, deadline_s, sending):
@@ -296,7 +304,7 @@ def test_indexing_is_on_record_before_its_first_byte():
         assert hosted.seen == []
         noted.append((sent, run_id))
 
-    egress = Egress(ADA, MODELS.may_disclose, SALT, record)
+    egress = Egress(ADA, MODELS.may_disclose, SALT, record, keep=False)
     embed(egress, hosted, ["a"])
     ((sent, run_id),) = noted
     assert (sent.items, sent.bytes, run_id, egress.sent()) == (1, 1, "d-1", ())
@@ -306,7 +314,7 @@ def test_indexing_is_on_record_before_its_first_byte():
 
     hosted = HostedRows_()
     with pytest.raises(LedgerError):
-        embed(Egress(ADA, MODELS.may_disclose, SALT, full), hosted, ["a"])
+        embed(Egress(ADA, MODELS.may_disclose, SALT, full, keep=False), hosted, ["a"])
     assert hosted.seen == []
 
 
@@ -325,7 +333,7 @@ class Pieces:
 def test_what_may_not_be_embedded_outside_keeps_its_words_and_gets_no_vector():
     hosted = HostedRows_()
     remote = RemoteEmbedder(hosted, quiet())
-    made = IndexEmbedder(Pieces(), remote, lambda _: Egress(ADA, MODELS.may_disclose, SALT), lambda _, run: run())
+    made = IndexEmbedder(Pieces(), remote, lambda _: Egress(ADA, MODELS.may_disclose, SALT, noted_nowhere), lambda _, run: run())
     (open_,) = made.embed_chunks(["a"], purpose("embed_chunks"))
     (closed,) = made.embed_chunks(["b"], purpose("embed_chunks", frozenset({2})))
     assert (open_.token_ids, closed.token_ids) == (b"ab", b"ab")

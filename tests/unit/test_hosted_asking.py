@@ -45,7 +45,7 @@ def config(tmp_path_factory, server):
 @pytest.fixture(autouse=True)
 def _good_day(server, monkeypatch):
     monkeypatch.setenv(KEY, SECRET)
-    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    hosted.never_left_alone(monkeypatch)
     server.says()
 
 
@@ -304,7 +304,8 @@ def test_slow_days_keep_the_deadline(router, server, slow):
     assert reasons(answer, stage) == [f"model_late: {rest}"]
 
 
-def test_a_provider_that_is_down_costs_nobody_time(router, server):
+def test_a_provider_that_is_down_costs_nobody_time(router, server, monkeypatch):
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 5)
     server.says(days.failure(500))
     for _ in range(3):
         ask_as(router, "ada", PRESS)

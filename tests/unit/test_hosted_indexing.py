@@ -32,6 +32,7 @@ def server():
 def _good_day(server, monkeypatch):
     monkeypatch.setenv(KEY, SECRET)
     monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(attempts, "PATIENCE_S", 0.1)
     server.says()
 
 

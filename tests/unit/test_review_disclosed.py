@@ -30,7 +30,9 @@ def chain(*records):
 
 
 def indexed(at_us=1, **of):
-    return decision.index_egress(tenant="north", at_us=at_us, by="service:indexer", run_id="r", sent=sent(**of))
+    return decision.index_egress(
+        tenant="north", at_us=at_us, by="service:indexer", run_id="r", policy_version="v", sent=sent(**of)
+    )
 
 
 def answered(*egress):
@@ -87,6 +89,24 @@ def test_questions_without_an_end_are_counted():
     opened, _ = answered()
     proof = prove({"north": chain(opened)}, 1)
     assert (proof.open, proof.nothing_left) == (1, True)
+    began = decision.question_egress(asked=opened, at_us=6, policy_version="v", sent=sent(purpose="rerank"))
+    proof = prove({"north": chain(opened, began)}, 1)
+    assert (proof.open, [one.purpose for one in proof.left]) == (1, ["rerank"])
+
+
+def test_an_attempt_is_told_once():
+    """It stands on record before its first byte and once more in the decision."""
+    opened, closed = answered(sent(purpose="rerank"))
+    began = decision.question_egress(asked=opened, at_us=6, policy_version="v", sent=sent(purpose="rerank"))
+    (left,) = prove({"north": chain(opened, began, closed)}, 1).left
+    assert left.attempts == 1
+    assert sum(decision.summary(chain(opened, began, closed)).egress_bytes.values()) == sent()["bytes"]
+
+
+def test_a_provider_that_nobody_knows_is_no_proof():
+    with pytest.raises(UsageError) as raised:
+        prove({"north": chain(indexed())}, 2, provider="anthropic")
+    assert raised.value.code == "provider_unknown"
 
 
 @pytest.mark.parametrize(("text", "number"), [("public", 0), ("restricted", 3), ("0", 0), ("3", 3)])

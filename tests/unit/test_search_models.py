@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from router import attempts
 from router.app import Router
 from router.config import load_settings
 from router.errors import UsageError
 from router.search.strategies import STRATEGIES
 from tests import anthropic_server as fake
 from tests import world
+from tests.hosted_world import never_left_alone
 from tests.world import ask_as, build_world, bytes_of, ids
 
 KEY = "POINTSMAN_TEST_KEY"
@@ -42,7 +42,7 @@ def server():
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv(KEY, "sk-CANARY")
-    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)  # one router for many bad days
+    never_left_alone(monkeypatch)
 
 
 def opened(folder, server, *, permit=PERMIT, search=""):

@@ -11,6 +11,7 @@ from router.app import Router
 from router.decision import decision_model
 from tests import anthropic_server as fake
 from tests.claims_world import NOW, build_claims_world
+from tests.hosted_world import never_left_alone
 
 KEY = "POINTSMAN_TEST_CLAUDE_KEY"
 HARD = "Why did the claims in region west rise so steeply?"
@@ -33,7 +34,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _never_left_alone(monkeypatch):
-    monkeypatch.setattr(attempts, "OPEN_AFTER", 10**6)  # one router for many bad days
+    never_left_alone(monkeypatch)
 
 
 def opened(folder, server, *, streaming=False, disclosure=PERMIT):

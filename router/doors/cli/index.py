@@ -14,7 +14,7 @@ from router.app import Router
 from router.domain import Revocation
 from router.doors.cli.generations import compared_json, generations_json, print_compared, print_generations
 from router.doors.cli.output import console, one_line, print_json, print_table, say
-from router.errors import CHECK_FAILED, UsageError
+from router.errors import CHECK_FAILED, SourceError, UsageError
 
 if TYPE_CHECKING:
     from router.domain import TableSnapshot
@@ -97,7 +97,10 @@ def run_index(
             print_report(report)
         print_tables(copied)
     errors = [*(source.error for source in (report.sources if report is not None else ())), *(item.error for item in copied)]
-    if codes := [error.exit_code for error in errors if error is not None]:
+    codes = [error.exit_code for error in errors if error is not None]
+    if report is not None and any(item.reason.startswith("model_") for one in report.sources for item in one.failures):
+        codes.append(SourceError.exit_code)  # an engine failed: what it did not embed is not indexed
+    if codes:
         raise SystemExit(max(codes))
     if report is not None and not all(one.accepted for one in report.compared):
         raise SystemExit(CHECK_FAILED)

@@ -164,7 +164,7 @@ def run_prove(text_class: str, *, provider: str | None, as_json: bool, config: P
         if proof.nothing_left:
             say(f"no {name} text left{to}, by {proof.records} records")
         if proof.open:
-            say(f"{proof.open} questions were asked and never sealed: what they sent, if anything, is not on record", "yellow")
+            say(f"{proof.open} questions were asked and never sealed; what they sent is among this", "dim")
     if not proof.nothing_left:
         raise SystemExit(CHECK_FAILED)
 

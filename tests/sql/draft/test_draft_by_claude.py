@@ -68,7 +68,7 @@ class Desk:
         self.principal = Principal("dev", f"analyst-{tenant}", "User", str(tenant), frozenset({"dev:analysts"}), (), 2**40)
         self.grants = policies.grants(self.principal, datetime.now(UTC)).query
         self.catalog = narrow(policies.catalog, self.grants)
-        self.egress = Egress(self.principal, policies.may_disclose, b"salt")
+        self.egress = Egress(self.principal, policies.may_disclose, b"salt", lambda sent, decision_id: None)
         self.claude = Claude(key="k", model="claude-test", base_url=server.url, streaming=streaming)
         self.question_class = question_class
 
