@@ -1334,6 +1334,9 @@ def _build_store(settings: Settings, document_type: Callable[[], EntityType]) ->
     if password == "":
         raise UsageError("password_missing", f"`{named.password_env}` is not set", "set it to the password of OpenSearch")
     files = {name: str(settings.at(path)) for name in ("ca", "client_cert", "client_key") if (path := getattr(named, name))}
+    for name, file in files.items():
+        if not Path(file).is_file():
+            raise UsageError("file_missing", f"`[stores.opensearch] {name}` is no file", "correct its path")
     return OpenSearchDocuments(
         Place(named.hosts, username=named.username, password=password, **files),
         document_type,

@@ -15,8 +15,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from router.errors import UsageError
@@ -30,6 +31,21 @@ class _Strict(BaseModel):
 
 _HOST = r"^(https://[^\s/@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?)/?$"
 _VARIABLE = r"^[A-Z_][A-Z0-9_]{0,127}$"
+_ADDRESS = r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$"
+
+
+def _check_address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        if parts.hostname and parts.port != 0:
+            return text
+    except ValueError:
+        pass
+    raise ValueError("no address of a machine stands there")
+
+
+Host = Annotated[str, Field(pattern=_HOST), AfterValidator(_check_address)]
+Address = Annotated[str, Field(pattern=_ADDRESS), AfterValidator(_check_address)]
 
 
 class RowLabels(_Strict):
@@ -109,7 +125,7 @@ class TableSettings(_Strict):
 class OpenSearchSettings(_Strict):
     """A cluster of OpenSearch 3.5 or later with k-NN. The password stands in the environment, never here."""
 
-    hosts: tuple[Annotated[str, Field(pattern=_HOST)], ...] = Field(
+    hosts: tuple[Host, ...] = Field(
         min_length=1, description="https address of each node that may be asked; http on this machine only"
     )
     username: str | None = Field(default=None, description="basic authentication")
@@ -270,7 +286,6 @@ class CacheSettings(_Strict):
 
 _ENV = r"^[A-Z_][A-Z0-9_]{0,127}$"
 _MODEL = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
-_ADDRESS = r"^(https://[^\s@?#]+|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/[^\s?#]*)?)$"
 
 
 class _Calls(_Strict):
@@ -290,9 +305,8 @@ class ClaudeSettings(_Calls):
         description="name of the environment variable that holds the key; while it is empty the provider is not there",
     )
     model: str = Field(pattern=_MODEL, description="the model's name at the provider")
-    base_url: str = Field(
+    base_url: Address = Field(
         default="https://api.anthropic.com",
-        pattern=_ADDRESS,
         description="https address of the provider or of a gateway; http on this machine only",
     )
     call_s: float = Field(
@@ -318,9 +332,8 @@ class CohereSettings(_Calls):
     key_env: str = Field(
         pattern=_ENV, description="name of the environment variable that holds the key; while it is empty nothing is sent"
     )
-    base_url: str = Field(
+    base_url: Address = Field(
         default="https://api.cohere.com",
-        pattern=_ADDRESS,
         description="https address of the provider or of a gateway; http on this machine only",
     )
     embed_model: str | None = Field(default=None, pattern=_MODEL, description='the model of `[models] embedder = "cohere"`')
@@ -338,9 +351,7 @@ class CohereSettings(_Calls):
 class OpenAICompatibleSettings(_Calls):
     """An embedder behind an OpenAI-compatible endpoint, one's own for example. The key stands in the environment, never here."""
 
-    base_url: str = Field(
-        pattern=_ADDRESS, description="https address before `/embeddings`, mostly ending in `/v1`; http on this machine only"
-    )
+    base_url: Address = Field(description="https address before `/embeddings`, mostly ending in `/v1`; http on this machine only")
     key_env: str | None = Field(
         default=None,
         pattern=_ENV,
@@ -585,7 +596,7 @@ def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
     if _holds_nul(raw):
         raise UsageError("config_invalid", "a text in the configuration file holds NUL", "take it out")
     try:
-        return _with_its_writer(_with_its_model(Settings.model_validate({**raw, "folder": folder})))
+        return _with_its_keys(_with_its_writer(_with_its_model(Settings.model_validate({**raw, "folder": folder}))))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -593,8 +604,22 @@ def parse_settings(raw: Mapping[str, Any], folder: Path) -> Settings:
             near = difflib.get_close_matches(str(first["loc"][-1]), _known(first["loc"][:-1]), n=1, cutoff=0.4)
             hint = f"did you mean `{near[0]}`" if near else "remove it"
             raise UsageError("config_unknown_key", f"`{place}` is not a known setting", hint) from None
-        said = _SAID.get(first["type"], first["msg"][:1].lower() + first["msg"][1:])
+        plain = first["msg"].removeprefix("Value error, ")
+        said = _SAID.get(first["type"], plain[:1].lower() + plain[1:])
+        if first.get("ctx", {}).get("pattern") in (_HOST, _ADDRESS):
+            said = "it is no https address (http is for this machine only)"
         raise UsageError("config_invalid", f"`{place}` is wrong: {said}", "correct that key") from None
+
+
+def _with_its_keys(settings: Settings) -> Settings:
+    cluster = settings.stores.opensearch
+    pairs = (("username", "password_env"), ("password_env", "username"), ("client_key", "client_cert"))
+    for given, missing in pairs if cluster is not None else ():
+        if getattr(cluster, given) is not None and getattr(cluster, missing) is None:
+            raise UsageError(
+                "config_invalid", f"`stores.opensearch.{given}` stands without `{missing}`", "give both, or neither of them"
+            )
+    return settings
 
 
 def _with_its_model(settings: Settings) -> Settings:

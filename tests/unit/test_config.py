@@ -108,6 +108,29 @@ def test_wrong_value_names_its_key(tmp_path, text, place):
     assert "pathlib" not in error.message
 
 
+CLUSTER = "[stores.opensearch]\nhosts = ['https://one:9200']\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[providers.cohere]\nkey_env = 'K'\nbase_url = 'https://h:99999/v1'", "no address of a machine"),
+        ("[providers.cohere]\nkey_env = 'K'\nbase_url = 'https://[::1/v1'", "no address of a machine"),
+        ("[providers.cohere]\nkey_env = 'K'\nbase_url = 'http://elsewhere/v1'", "no https address"),
+        ("[stores.opensearch]\nhosts = ['https://h:99999']", "no address of a machine"),
+        ("[stores.opensearch]\nhosts = ['http://elsewhere']", "no https address"),
+        (CLUSTER + "username = 'me'", "without `password_env`"),
+        (CLUSTER + "password_env = 'P'", "without `username`"),
+        (CLUSTER + "client_key = 'key.pem'", "without `client_cert`"),
+    ],
+)
+def test_addresses_and_keys_are_whole(tmp_path, text, said):
+    error = refused(tmp_path, text)
+    assert error.code == "config_invalid"
+    assert said in error.message
+    assert "pattern" not in error.message
+
+
 def test_a_value_is_never_repeated(tmp_path):
     """An address may hold a password."""
     error = refused(tmp_path, "[ledger]\nurl = ['postgresql://u:hunter2@h/d']")

@@ -385,12 +385,12 @@ def eval_retrieval(
     contexts: Annotated[
         str,
         typer.Option(
-            help="What stands in front of each chunk: structure (words of its document), none, or claude (with --config)."
+            help="What stands in front of each chunk: structure (words of its document), none, or claude (with --config: the collection is sent there)."
         ),
     ] = "structure",
     fusion: Annotated[str, typer.Option(help="zsum, rrf or weighted.")] = "zsum",
     legs: Annotated[str, typer.Option(help="both, dense or lexical.")] = "both",
-    rerank: Annotated[str, typer.Option(help="local, none, or cohere (with --config).")] = "local",
+    rerank: Annotated[str, typer.Option(help="local, none, or cohere (with --config: the collection is sent there).")] = "local",
     strategy: Annotated[str, typer.Option(help="How the collection is searched, see `eval strategies`.")] = "simple",
     transform: Annotated[
         str | None, typer.Option(help="A strategy that changes the question's words: acronyms, hyde, ...")
