@@ -153,11 +153,11 @@ start() {
         waited=$((waited + 1))
         for node in $(seq "$count"); do
             if dead "$node"; then
-                tail -20 "$home/start$node.log" "$home/node$node"/logs/*.log >&2 || true
+                tail -n 20 "$home/start$node.log" "$home/node$node"/logs/*.log >&2 || true
                 fail "node $node did not start"
             fi
         done
-        [ "$waited" -lt "$wait_s" ] || { tail -20 "$home"/node*/logs/pointsman-"$port".log >&2 && fail "not green after $wait_s s"; }
+        [ "$waited" -lt "$wait_s" ] || { tail -n 20 "$home"/node*/logs/pointsman-"$port".log >&2 && fail "not green after $wait_s s"; }
         sleep 1
     done
     for node in $(seq "$count"); do echo "http://127.0.0.1:$((port + node - 1))"; done
