@@ -142,7 +142,7 @@ class Wire:
         tries, busy, pause_s, slow = 0, 0, _FIRST_PAUSE_S, False
         while True:
             left_s = deadline.left_s()
-            wait_s = left_s / 2 if self._several and not slow else left_s
+            wait_s = left_s / 2 if self._several and safe and not slow else left_s
             try:
                 reply = self._client.transport.perform_request(
                     method, path, params=dict(params or {}), body=text, timeout=wait_s, headers=_NDJSON if lines else None
