@@ -16,7 +16,7 @@ from typing import Any
 
 from opensearchpy import Urllib3HttpConnection, exceptions
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError, ProtocolError
 from urllib3.util import Timeout
 
 from connectors.opensearch_documents.replies import invalid, too_large
@@ -30,7 +30,7 @@ _PIECE = 16_384
 class Unanswered(exceptions.ConnectionTimeout):
     """With the connection that it was: the client does not remember it."""
 
-    def __init__(self, error: exceptions.ConnectionTimeout, connection: Connection) -> None:
+    def __init__(self, error: exceptions.ConnectionError, connection: Connection) -> None:
         super().__init__(*error.args)
         self.connection = connection
 
@@ -63,6 +63,8 @@ class Connection(Urllib3HttpConnection):
                     raise invalid() from None
                 case NewConnectionError() | ConnectTimeoutError() | NameResolutionError():
                     raise Unsent(*error.args) from None
+                case ProtocolError(args=(_, TimeoutError())):  # it did not take in time what was sent
+                    raise Unanswered(error, self) from None
             raise
 
 

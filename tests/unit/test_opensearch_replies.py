@@ -7,11 +7,13 @@ import contextlib
 import gzip
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +22,12 @@ from hypothesis import strategies as st
 
 from connectors.opensearch_documents import OpenSearchDocuments, Place, connection, mapping, replies
 from connectors.opensearch_documents.mapping import Words, shape_digest, shape_of
+from connectors.opensearch_documents.wire import Deadline, Wire
 from router.domain import Search
 from router.errors import SourceError
 from router.filters import And, Has, Le
 from tests.conformance import corpus
+from tests.opensearch.tls_front import issue, make_authority
 
 WHOLE = {"timed_out": False, "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0}}
 VISIBLE = And((Has("sensitivity"), Le("sensitivity", 1)))
@@ -305,6 +309,49 @@ def test_a_name_with_addresses_that_say_nothing(monkeypatch: pytest.MonkeyPatch)
         store.load(corpus.TENANT, ["x"], VISIBLE, deadline_s=0.6)
     assert time.monotonic() - start < 1.0
     assert set(tried) == {place[-1] for place in dead}
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def slow_reader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Takes what it is sent in small pieces, and never answers."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    authority = make_authority(tmp_path, "authority")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issue(tmp_path, "node", authority))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            near, _ = listener.accept()
+            with context.wrap_socket(near, server_side=True) if request.param else near as heard:
+                while heard.recv(65_536):
+                    time.sleep(0.05)
+
+    threading.Thread(target=serve, daemon=True).start()
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    yield Place((f"https://{address}",), ca=str(authority[0])) if request.param else Place((f"http://{address}",))
+    listener.close()
+
+
+def test_a_node_that_reads_slowly(slow_reader: Place) -> None:
+    """Each piece is taken in time, the request is not."""
+    body = "x" * 30_000_000
+    assert refused("deadline", lambda: Wire(slow_reader).send("POST", "/x/_bulk", body=body, deadline=Deadline(0.7))) < 1.4
+
+
+def test_tls_is_under_the_same_clock(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issue(tmp_path, "node", authority))
+    index = Index()
+    [server] = index.servers
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    index.store = OpenSearchDocuments(
+        Place((index.hosts[0].replace("http:", "https:"),), ca=str(authority[0])), lambda: corpus.ENTITY
+    )
+    assert len(index.search().candidates) == 2
+    index.instead["_msearch"] = drip
+    assert refused("deadline", lambda: index.search(0.7)) < 1.2
+    index.close()
 
 
 def test_a_reply_that_unfolds(index: Index) -> None:
