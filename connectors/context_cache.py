@@ -181,6 +181,10 @@ class SqlContexts:
         with self._begin() as connection:
             connection.execute(sa.update(_BATCHES).where(_BATCHES.c.intent == intent).values(batch_id=batch_id))
 
+    def dated(self, intent: str, at_us: int) -> None:
+        with self._begin() as connection:
+            connection.execute(sa.update(_BATCHES).where(_BATCHES.c.intent == intent).values(at_us=at_us))
+
     def end(self, intent: str) -> None:
         with self._begin() as connection:
             connection.execute(sa.delete(_ASKED).where(_ASKED.c.intent == intent))

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from connectors.table_snapshots import DuckSnapshots
     from connectors.trials import DuckTrial, SqliteTrial
     from router.filters import EntityType
-    from router.ingest.build import Judge
+    from router.ingest.build import Judge, Moment
     from router.ingest.entities import Aliases, PublicColumns
     from router.ingest.freshness import Freshness
     from router.ingest.generations import RolledBack
@@ -665,6 +665,7 @@ class Router:
                 judge=judge,
                 elsewhere=elsewhere,
                 progress=progress,
+                refresh=self._as_now,
             )
             if not report.dry_run:
                 self._note_run(report)
@@ -674,6 +675,28 @@ class Router:
             for provider, spent in self.spent().items():
                 if spent.calls or spent.failed:
                     self.log("hosted_spent", provider=provider, **asdict(spent))
+
+    def _as_now(self, before: Moment) -> Moment:
+        """A run may have waited for a day, or for another run: what it shows goes by the policy folder of this moment. A source that is
+        declared no more, or for another tenant, is left to the next run."""
+        policies, jobs = self.policies.latest(), []
+        for job in before.jobs:
+            source = policies.sources.get(job.source.name)
+            if source is None or source.tenant != job.source.tenant:
+                jobs += [] if job.declared else [job]
+            elif source == job.source:
+                jobs.append(job)
+            else:
+                jobs.append(replace(job, source=source, documents=self._documents(source) if job.declared else job.documents))
+        names = {job.source.name for job in jobs}
+        left = {source.tenant for name, source in policies.sources.items() if name not in names}
+        return replace(
+            before,
+            jobs=tuple(jobs),
+            workshop=replace(before.workshop, entity=policies.document_type),
+            declared=None if before.declared is None else frozenset(policies.sources),
+            elsewhere=before.elsewhere | left,
+        )
 
     def _note_run(self, report: IndexReport) -> None:
         """On record and in the log: what changed, and how long what was taken away could still be found. A failure is in the log."""
@@ -1047,7 +1070,7 @@ class Router:
                     )
                 wanted = contexts or self.settings.sources[name].contexts
                 scribe = scribes.of(declared[name].tenant) if wanted == "claude" else None
-                jobs.append(SourceJob(declared[name], self._documents(declared[name]), wanted, scribe))
+                jobs.append(SourceJob(declared[name], self._documents(declared[name]), wanted, scribe, declared=True))
             except PointsmanError as error:
                 faults[name] = error
         return jobs, faults
@@ -1161,9 +1184,9 @@ class _Scribes:
 
 def _build_writing(settings: Settings, spend_cap: float | None) -> Writing:
     from router.ingest.scribe import Writing
-    from router.ingest.written_context import Prices
+    from router.ingest.written_context import REPLY_TOKENS, Prices
 
-    named = settings.contexts
+    named, claude = settings.contexts, settings.providers.claude
     prices = None
     if named.price_input is not None and named.price_output is not None:
         kept, read = named.price_cache_write, named.price_cache_read
@@ -1187,6 +1210,7 @@ def _build_writing(settings: Settings, spend_cap: float | None) -> Writing:
         spend_cap=named.spend_cap if spend_cap is None else spend_cap,
         token_cap=named.token_cap,
         prices=prices,
+        reply_tokens=REPLY_TOKENS[claude.thinking if claude is not None else "off"],
     )
 
 

@@ -17,6 +17,8 @@ INVARIANT: whatever the moment of a crash, the next run leads to the state of an
 (tests/unit/test_ingest_build.py::test_crash_anywhere).
 INVARIANT: what a full build makes is seen whole or not at all; what may no longer be seen goes before it begins
 (tests/unit/test_ingest_build.py::test_full_is_atomic).
+INVARIANT: a run goes by the sources as they are once it holds the lock (tests/unit/test_written_contexts_indexed.py::
+test_a_run_goes_by_the_sources_of_the_moment).
 INVARIANT: what is about to be shown is first held against the labels of that moment, however long its making took
 (tests/unit/test_generations.py::test_labels_that_change_during_a_full_build).
 """
@@ -28,7 +30,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from router.domain import Entry, Generation, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState, Switched
@@ -44,7 +46,21 @@ RunOutcome = Literal["done", "failed", "interrupted"]
 T = TypeVar("T")
 Judge = Callable[[str, str, str], bool]
 """Of a tenant's shown generation and a new one beside it, whether the new one may take its place."""
-__all__ = ["IndexReport", "Progress", "SourceJob", "SourceReport", "Workshop", "index_sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a run goes by: its sources, the schema of labels, the names of all declared sources, the tenants that are left alone."""
+
+    jobs: tuple[SourceJob, ...]
+    workshop: Workshop
+    declared: frozenset[str] | None = None
+    elsewhere: frozenset[str] = frozenset()
+
+
+Refresh = Callable[[Moment], Moment]
+"""The same as it is now."""
+__all__ = ["IndexReport", "Moment", "Progress", "Refresh", "SourceJob", "SourceReport", "Workshop", "index_sources"]
 
 
 def index_sources(
@@ -58,18 +74,23 @@ def index_sources(
     progress: Callable[[Progress], None] | None = None,
     estimate: bool = False,
     judge: Judge | None = None,
+    refresh: Refresh | None = None,
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
     sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too; `elsewhere` are tenants
     of declared sources that this run leaves alone. `full` builds everything anew beside the current generation and shows it at the
     end; there a failing source ends the run, and `judge` may keep the new one from being shown. `estimate` with `dry_run` also
-    reads what would be read, to say what written contexts and hosted vectors would take."""
+    reads what would be read, to say what written contexts and hosted vectors would take. `refresh` gives sources and labels' schema
+    as they are once nobody else can change the index: another run may have come first, by newer ones."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
-    reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
-    pairs = list(zip(jobs, reports, strict=True))
     outcome: RunOutcome = "interrupted"
     with contextlib.nullcontext() if dry_run else workshop.manifest.exclusive():
+        if refresh is not None:
+            now = refresh(Moment(tuple(jobs), workshop, declared, elsewhere))
+            jobs, workshop, declared, elsewhere = now.jobs, now.workshop, now.declared, now.elsewhere
+        reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
+        pairs = list(zip(jobs, reports, strict=True))
         try:
             tenants = []
             for name in dict.fromkeys(job.source.tenant for job in jobs):
@@ -641,6 +662,7 @@ class _SourceLine:
         self.present.update(item.row.document_id for item in made)
         self.report.indexed += len(made)
         self.report.chunks += _chunks(made)
+        self.report.made_chunks.update((item.row.key, item.row.chunks) for item in made)
 
 
 def _cause(item: Lost) -> Literal["forgotten", "not_indexable"]:

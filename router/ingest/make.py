@@ -426,7 +426,7 @@ class Maker:
 
 
 def _add_contexts(total: ContextEstimate, scribe: Scribe, asks: Sequence[ContextAsk], sensitivity: int) -> ContextEstimate:
-    expected = estimate_asks(asks)
+    expected = estimate_asks(asks, scribe.purse.writing.reply_tokens)
     return replace(
         total,
         documents=total.documents + bool(asks),

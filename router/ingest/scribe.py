@@ -6,6 +6,9 @@ before it is sent, and what was answered before it is used, so that a run that i
 
 INVARIANT: text of a class goes only where a permit covers it, alone or in a batch of that class (tests/unit/test_scribe.py::
 test_batches_are_of_one_class, tests/e2e/test_context_canaries.py).
+INVARIANT: a batch is open until the provider told of each ask what became of it, or that it never had it; what may have been paid is
+not sent again before the provider has thrown the answers away (tests/unit/test_scribe.py::test_what_may_have_been_paid_is_not_sent_again).
+INVARIANT: what came without a count is charged as set aside (…::test_what_is_not_counted_is_charged).
 INVARIANT: a killed run finds its batches again, also one whose id never came back (tests/faults/test_context_running.py::
 test_killed_anywhere_pays_once).
 INVARIANT: what is spent and on its way stays within the cap (tests/unit/test_scribe.py::test_nothing_is_asked_beyond_the_cap).
@@ -26,13 +29,13 @@ from router.errors import PointsmanError, Refused, SourceError
 from router.ingest.written_context import (
     MOST_CHARS,
     PROMPT_VERSION,
+    REPLY_TOKENS,
     Prices,
-    at_worst,
+    bound_ask,
     build_asks,
     build_whole,
     clean_context,
     document_hash,
-    estimate_asks,
 )
 from router.ports import ContextAsk, ContextCache, ContextReply, ContextWriter, OpenBatch, Tokens, WrittenContext
 
@@ -40,6 +43,10 @@ CALL_S, BATCH_S = 90.0, 600.0
 BATCH_ITEMS, BATCH_BYTES = 10_000, 32_000_000
 LOST_AFTER_US = 600_000_000
 """A batch that the provider does not list after so long never arrived."""
+KEPT_US = 29 * 86_400 * 1_000_000
+"""So long a provider keeps answers; what it did not tell by then it never will."""
+READ_TRIES = 3
+"""How often a run reads what an ended batch does not tell whole; then it is the next run's."""
 SKEW_US = 3_600_000_000
 """How far two clocks may differ; whose a batch is is seen by its keys."""
 FIRST_POLL_S, LAST_POLL_S = 1.0, 30.0
@@ -48,6 +55,10 @@ GIVE_UP_AFTER = 3
 FOR_GOOD = frozenset({"model_refused", "model_reply_invalid"})
 """Answers without a context that were paid for: not asked again."""
 _HOPELESS = frozenset({"model_unauthorised", "model_unknown", "model_resting"})
+_MAYBE_PAID = frozenset({"model_late", "model_unreachable", "model_failed", "model_reply_invalid", "model_reply_too_large"})
+"""Where the error is none that may be tried again: the answer may have been made, and its count lost with it."""
+_TELLS_NOTHING = frozenset({"model_unknown", "model_rejected", "model_reply_invalid", "model_reply_too_large"})
+"""What is said of a batch, again and again, by who will not say more: another key, another gateway."""
 _NEVER_ARRIVED = frozenset({"model_unauthorised", "model_unknown", "model_rejected", "model_rate_limited", "model_overloaded"})
 _TRIES = 3
 
@@ -63,6 +74,7 @@ class Writing:
     spend_cap: float | None = None
     token_cap: int | None = None
     prices: Prices | None = None
+    reply_tokens: int = REPLY_TOKENS["off"]
 
 
 @dataclass(slots=True)
@@ -118,11 +130,25 @@ class Told:
 
 @dataclass(slots=True)
 class Tally:
+    """Of one run, over all its rounds: of a document what the latest look at it found. `uncounted` answers came without a count, or
+    were lost, and are charged as they were set aside."""
+
     written: int = 0
-    reused: int = 0
     direct: int = 0
     batched: int = 0
-    structural: Counter[str] = field(default_factory=Counter)
+    uncounted: int = 0
+    unsent: Counter[str] = field(default_factory=Counter)
+    told: dict[tuple[str, str], tuple[int, Counter[str]]] = field(default_factory=dict)
+
+    @property
+    def reused(self) -> int:
+        """Contexts that stand in the index and were written by an earlier run."""
+        return sum(reused for reused, _ in self.told.values())
+
+    @property
+    def structural(self) -> Counter[str]:
+        """Chunks that stand under a structural context, by reason."""
+        return sum((codes for _, codes in self.told.values()), Counter(self.unsent))
 
 
 class Scribe:
@@ -150,6 +176,9 @@ class Scribe:
         self._not_theirs: set[str] = set()
         self._failures = 0
         self._counted: set[str] = set()
+        self._own: set[str] = set()
+        self._heard: dict[str, set[str]] = {}
+        self._unread: Counter[str] = Counter()
         self.stopped = ""
         self.tally = Tally()
 
@@ -159,11 +188,19 @@ class Scribe:
         return f"{PROMPT_VERSION}:{self._model}:{self._writing.window_tokens}"
 
     def permits(self, sensitivity: int) -> bool:
-        """Whether documents of this class have written contexts, by the policies at the begin of the run; each sending is judged anew."""
+        """Whether documents of this class have written contexts, by the policies at the begin of the round; each sending is judged anew."""
         if sensitivity not in self._permitted:
             known = self._writer is not None and 0 <= sensitivity < len(CLASSES)
             self._permitted[sensitivity] = known and self._writer is not None and self._writer.permits(sensitivity)
         return self._permitted[sensitivity]
+
+    def begin_round(self) -> None:
+        """Before the line runs again in one run: permits are those of now, and where only what was set aside filled the cap, there is
+        room again."""
+        self._permitted.clear()
+        self.tally.unsent.clear()
+        if self.stopped == "spend_cap":
+            self.stopped = ""
 
     # --- one document -------------------------------------------------------------------------------------------------
 
@@ -176,22 +213,25 @@ class Scribe:
         asks = self.asks(chunks, within)
         keys = [ask.key for ask in asks]
         self._cache.use(self._tenant, source, document_id, keys)
+        reasons: Counter[str] = Counter()
+        self.tally.told[source, document_id] = 0, reasons
         if not asks:
             return Told((None,) * len(chunks))
         if not self.permits(sensitivity):
-            self.tally.structural["not_permitted" if self._writer is not None else "no_model"] += len(asks)
+            reasons["not_permitted" if self._writer is not None else "no_model"] = len(asks)
             return Told((None,) * len(chunks))
         known = self._cache.find(self._tenant, keys)
-        self.tally.reused += sum(bool(known[key].text) for key in keys if key in known)
+        reused = sum(bool(known[key].text) and key not in self._own for key in keys if key in known)
         missing = {ask.key: ask for ask in asks if ask.key not in known}
         on_way = self._cache.on_their_way(self._tenant, list(missing)) | (self._queued & missing.keys())
         codes = dict.fromkeys(on_way, "waiting")
         todo = [ask for key, ask in missing.items() if key not in on_way]
         codes |= self._write(todo, known, sensitivity, run_id) if todo else {}
-        reasons = Counter(codes[key] if key in codes else known[key].code for key in keys if key in codes or known[key].code)
-        self.tally.structural.update({code: count for code, count in reasons.items() if code != "waiting"})
+        said = Counter(codes[key] if key in codes else known[key].code for key in keys if key in codes or known[key].code)
+        reasons.update({code: count for code, count in said.items() if code != "waiting"})
+        self.tally.told[source, document_id] = reused, reasons
         texts = tuple(known[key].text or None if key in known else None for key in keys)
-        return Told(texts, dict(reasons), bool(codes), "waiting" in codes.values())
+        return Told(texts, dict(said), bool(codes), "waiting" in codes.values())
 
     def measure(self, chunks: Sequence[Chunk], within: str, sensitivity: int) -> list[ContextAsk]:
         """What would be asked for, without asking."""
@@ -221,7 +261,8 @@ class Scribe:
 
     def _ask(self, ask: ContextAsk, known: dict[str, WrittenContext], sensitivity: int, run_id: str) -> dict[str, str]:
         """One call, on disk before it is used."""
-        if not self.stopped and not self.purse.reserve(at_worst(estimate_asks([ask]), self._writing.prices), batch=False):
+        worst = bound_ask(ask, self._writing.prices, self._writing.reply_tokens)
+        if not self.stopped and not self.purse.reserve(worst, batch=False):
             self.stopped = "spend_cap"
         if self.stopped or self._writer is None:
             return {ask.key: self.stopped or "no_model"}
@@ -232,14 +273,20 @@ class Scribe:
             return {ask.key: refusal.code}
         except SourceError as error:
             self._failed(error.code)
+            if error.code in _MAYBE_PAID and not error.retryable:
+                self.purse.direct += worst
+                self.tally.uncounted += 1
             return {ask.key: error.code}
         self._failures = 0
-        self.purse.direct += reply.tokens
-        made = self._made(ask.key, document_hash(ask), reply)
+        counted = bool(reply.tokens.total)
+        self.purse.direct += reply.tokens if counted else worst
+        self.tally.uncounted += not counted
+        made = self._made(ask.key, document_hash(ask), reply, paid=counted)
         if made is None:
-            return {ask.key: reply.code}
+            return {ask.key: reply.code or "model_reply_invalid"}
         self._cache.write(self._tenant, [made])
         self.tally.written += bool(made.text)
+        self._own.add(ask.key)
         known[ask.key] = made
         return {}
 
@@ -248,11 +295,11 @@ class Scribe:
         if code in _HOPELESS or self._failures >= GIVE_UP_AFTER:
             self.stopped = code
 
-    def _made(self, key: str, hashed: str, reply: ContextReply) -> WrittenContext | None:
-        """What is kept of an answer; None where asking again may help."""
+    def _made(self, key: str, hashed: str, reply: ContextReply, *, paid: bool) -> WrittenContext | None:
+        """What is kept of an answer; None where asking again may help, as where nothing was written and nothing paid."""
         text = clean_context(reply.text)
         code = "" if text else reply.code or "model_reply_invalid"
-        if code and code not in FOR_GOOD:
+        if code and (code not in FOR_GOOD or not paid):
             return None
         answered_by = clean_context(reply.model)[:MOST_CHARS]
         return WrittenContext(key, text, code, self._model, PROMPT_VERSION, hashed, answered_by, self._now_us())
@@ -263,7 +310,7 @@ class Scribe:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, ask: ContextAsk, sensitivity: int, run_id: str) -> str:
-        worst = at_worst(estimate_asks([ask]), self._writing.prices)
+        worst = bound_ask(ask, self._writing.prices, self._writing.reply_tokens)
         if self.stopped or not self.purse.reserve(worst, batch=True):
             self.stopped = self.stopped or "spend_cap"
             return self.stopped
@@ -297,13 +344,13 @@ class Scribe:
             if error.code in _NEVER_ARRIVED:  # else it may run there, and is looked for
                 self._closed(batch)
             self._failed(error.code)
-            self.tally.structural[error.code] += len(asks)
+            self.tally.unsent[error.code] += len(asks)
             return
         except PointsmanError as error:
             self._closed(batch)
             if not isinstance(error, Refused):
                 raise
-            self.tally.structural[error.code] += len(asks)
+            self.tally.unsent[error.code] += len(asks)
             return
         self._cache.named(batch.intent, batch_id)
         self.tally.batched += len(asks)
@@ -337,17 +384,28 @@ class Scribe:
             if batch.intent not in self._counted:  # of a run before this one
                 self._counted.add(batch.intent)
                 self.purse.promised += batch.worst
-            if self._writer is None:
+            if self._writer is None or self._unread[batch.intent] >= READ_TRIES:
                 continue
             try:
                 gained += self._collected(batch)
             except SourceError as error:
-                if error.code == "model_unknown":
-                    self._closed(batch)
-                    gained += batch.items
+                if error.code in _TELLS_NOTHING:
+                    gained += self._not_told(batch)
                 elif error.code in _HOPELESS:
                     self.stopped = self.stopped or error.code
         return gained
+
+    def _not_told(self, batch: OpenBatch) -> int:
+        """Of what may have been paid nothing is sent again, until the provider has thrown away what there was. Sooner a new model asks
+        anew, whose contexts are others."""
+        self._unread[batch.intent] += 1
+        if self._now_us() - batch.at_us <= KEPT_US:
+            return 0
+        self._closed(batch)
+        return self._left(batch)
+
+    def _left(self, batch: OpenBatch) -> int:
+        return batch.items - len(self._heard.get(batch.intent, ()))
 
     def _collected(self, batch: OpenBatch) -> int:
         assert self._writer is not None
@@ -356,9 +414,11 @@ class Scribe:
             if found is None:
                 return self._given_up(batch)
             if not self._writer.ended(found.batch_id, deadline_s=CALL_S):
-                return 0
+                return 0 if self._now_us() - batch.at_us <= KEPT_US else self._not_told(batch)
             gained = self._kept(found)
             if gained is not None:
+                if self._left(batch):
+                    return gained + self._not_told(batch)
                 self._closed(batch)
                 return gained
             self._not_theirs.add(found.batch_id)
@@ -369,12 +429,16 @@ class Scribe:
         """A batch whose id was lost: the oldest that nobody knows, of as many requests; whose answers they are is seen by their keys."""
         assert self._writer is not None
         taken = {other.batch_id for other in self._cache.open_batches(self._tenant)} | self._not_theirs
-        seen = self._writer.batches(batch.at_us - SKEW_US, deadline_s=CALL_S)
+        now_us = self._now_us()
+        ahead = batch.at_us > now_us + SKEW_US  # the clock was, so that nobody knows when it was begun
+        seen = self._writer.batches(now_us - KEPT_US if ahead else batch.at_us - SKEW_US, deadline_s=CALL_S)
         fitting = [one for one in seen if one.items == batch.items and one.batch_id not in taken]
         if fitting:
             found = min(fitting, key=lambda one: (one.at_us, one.batch_id))
             self._cache.named(batch.intent, found.batch_id)
             return replace(batch, batch_id=found.batch_id)
+        if ahead:
+            self._cache.dated(batch.intent, now_us)
         return None
 
     def _given_up(self, batch: OpenBatch) -> int:
@@ -385,43 +449,53 @@ class Scribe:
         return batch.items
 
     def _kept(self, batch: OpenBatch) -> int | None:
-        """How many contexts a batch gave; None where it is somebody else's."""
+        """How many contexts a batch gave that were not heard before; None where it is somebody else's. Of two answers to one ask the
+        first counts."""
         assert self._writer is not None
-        asked = self._cache.keys_of(batch.intent)
-        answered, gained, spent = 0, 0, Tokens()
-        rows: list[WrittenContext] = []
-        others = 0
+        asked, told, others = self._cache.keys_of(batch.intent), dict[str, ContextReply](), 0
         for key, reply in self._writer.results(batch.batch_id, deadline_s=BATCH_S):
-            if key not in asked:
+            if key in asked:
+                told.setdefault(key, reply)
+            else:
                 others += 1
-                continue
-            answered += 1
-            spent += reply.tokens
-            made = self._made(key, asked[key], reply)
-            if made is not None:
-                rows.append(made)
-                gained += bool(made.text)
-        if others and not answered:
+        if others and not told:
             return None
+        heard = self._heard.setdefault(batch.intent, set())
+        new = {key: reply for key, reply in told.items() if key not in heard}
+        answers = {key: reply for key, reply in new.items() if not reply.code or reply.code in FOR_GOOD}
+        made = [self._made(key, asked[key], reply, paid=key in answers) for key, reply in new.items()]
+        rows = [row for row in made if row is not None]
         self._cache.write(self._tenant, rows)
-        self.purse.batched += spent
-        self.tally.written += gained
-        return gained
+        heard.update(new)
+        written = [row.key for row in rows if row.text]
+        self._own.update(written)
+        self.tally.written += len(written)
+        uncounted = sum(not reply.tokens.total for reply in answers.values())
+        self.tally.uncounted += uncounted
+        self.purse.batched += sum((reply.tokens for reply in new.values()), _share(batch.worst, uncounted, batch.items))
+        return len(written)
 
     @property
     def waiting(self) -> int:
-        """Contexts that open batches were asked for."""
-        return sum(batch.items for batch in self._cache.open_batches(self._tenant)) if self._writer is not None else 0
+        """Contexts that open batches were asked for and did not tell of yet."""
+        return sum(map(self._left, self._cache.open_batches(self._tenant))) if self._writer is not None else 0
+
+    @property
+    def unclear(self) -> int:
+        """Those of them of which the provider does not say what became of them."""
+        if self._writer is None:
+            return 0
+        return sum(self._left(batch) for batch in self._cache.open_batches(self._tenant) if self._unread[batch.intent])
 
     def wait(self, until_s: float, told: Callable[[int], None] | None = None) -> int:
-        """Collect until no batch is open or `time.monotonic()` is `until_s`; returns what `collect` does."""
+        """Collect until no batch is open that may still tell something, or `time.monotonic()` is `until_s`; returns what `collect` does."""
         gained, pause_s = 0, FIRST_POLL_S
         while True:
             gained += self.collect()
-            waiting = self.waiting
             if told is not None:
-                told(waiting)
-            if not waiting or self.stopped in _HOPELESS or time.monotonic() + pause_s > until_s:
+                told(self.waiting)
+            open_ones = [one for one in self._cache.open_batches(self._tenant) if self._unread[one.intent] < READ_TRIES]
+            if not open_ones or self._writer is None or self.stopped in _HOPELESS or time.monotonic() + pause_s > until_s:
                 return gained
             self._sleep(pause_s)
             pause_s = min(LAST_POLL_S, pause_s * 1.5)
@@ -431,3 +505,9 @@ class Scribe:
     def prune(self, source: str, document_ids: Sequence[str]) -> int:
         """Of a source as it is now listed."""
         return self._cache.prune(self._tenant, source, document_ids)
+
+
+def _share(worst: Tokens, items: int, of: int) -> Tokens:
+    """What some asks of a batch were set aside at, rounded up."""
+    parts = (worst.fresh, worst.cache_write, worst.cache_read, worst.output)
+    return Tokens(*(-(-part * items // max(1, of)) for part in parts))

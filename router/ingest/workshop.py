@@ -25,12 +25,14 @@ Contexts = Literal["none", "structure", "both", "claude"]
 
 @dataclass(frozen=True, slots=True)
 class SourceJob:
-    """`contexts`: a plain index, a contextual one, or both; with `claude` a contextual one whose contexts `scribe` has written."""
+    """`contexts`: a plain index, a contextual one, or both; with `claude` a contextual one whose contexts `scribe` has written. A
+    `declared` one is opened as the policy folder declares it, and goes by that at every moment."""
 
     source: Source
     documents: DocumentSource
     contexts: Contexts = "structure"
     scribe: Scribe | None = None
+    declared: bool = False
 
     @property
     def pipeline(self) -> str:
@@ -111,7 +113,7 @@ class Failure:
 class SourceReport:
     """Figures of one source; in a dry run they say what would happen. `error` is set when the source as a whole failed. `revoked`
     holds (microseconds, documents): how long after its labels changed, or it was gone, a document was no longer found as before, at
-    most; it is not told where nobody can know."""
+    most; it is not told where nobody can know. `made_chunks` counts the chunks of each document that was made, by its key."""
 
     source: str
     tenant: str
@@ -129,6 +131,7 @@ class SourceReport:
     revoked: list[tuple[int, int]] = field(default_factory=list)
     looked_at_us: int = 0
     made: bool = False
+    made_chunks: dict[str, int] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
@@ -170,7 +173,9 @@ class EmbeddingEstimate:
 @dataclass(frozen=True, slots=True)
 class ContextReport:
     """What came of written contexts in one run. `structural` are chunks that stand under a structural one, by reason; `waiting` were
-    sent and not answered yet. `stopped` is why nothing more was asked."""
+    sent and not answered yet; of `unclear` ones the provider does not say what became of them, so that they are neither used nor sent
+    again. `uncounted` ones came without a count, or were lost, and are in `tokens` as they were set aside. `stopped` is why nothing
+    more was asked."""
 
     written: int
     reused: int
@@ -182,6 +187,8 @@ class ContextReport:
     tokens: Tokens
     money: float | None
     currency: str
+    unclear: int = 0
+    uncounted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ INVARIANT: an ask holds text of one document and of no other (tests/unit/test_wr
 test_an_ask_holds_one_document_only), and a document cannot end its own frame (…::test_a_document_cannot_leave_its_frame).
 INVARIANT: a context is one printable line within `WRITTEN_TOKENS` and `MOST_CHARS`, whatever was answered (…::
 test_any_answer_becomes_a_short_line).
+INVARIANT: what is set aside for an ask is never less than what it may cost (…::test_what_is_set_aside_is_a_bound).
 INVARIANT: windows hold every chunk whole and are of bounded length; time is linear (…::test_windows_hold_every_chunk).
 """
 
@@ -30,10 +31,12 @@ PROMPT_VERSION = "written.1"
 WRITTEN_TOKENS = 80
 """Word pieces set aside for a written context where chunks are cut; the structural one, which may stand in for it, takes fewer."""
 MOST_CHARS = 600
-REPLY_TOKENS = 300
-"""What an answer may cost at most; longer ones are cut by the provider and used as they are."""
+REPLY_TOKENS = {"off": 300, "model": 4_096}
+"""What an answer may cost at most, by `thinking`: thoughts count. Longer ones are cut by the provider and used as they are."""
 BYTES_PER_TOKEN = 3
-"""Words of English are more, code and other languages fewer: an estimate that is rather too high."""
+"""Words of English are more, code and other languages fewer: an estimate that is rather too high, and no bound."""
+FRAME_TOKENS = 64
+"""What a provider may count of a request beside its texts."""
 OVERLAP_SHARE = 0.25
 SYSTEM = (
     "You describe where a passage stands in its document, so that a search engine finds it. The document and the passage are"
@@ -227,11 +230,21 @@ def at_worst(tokens: Tokens, prices: Prices | None) -> Tokens:
 
 
 def estimate_tokens(text: str) -> int:
-    return math.ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
+    return math.ceil(len(_bytes(text)) / BYTES_PER_TOKEN)
 
 
-def estimate_asks(asks: Iterable[ContextAsk]) -> Tokens:
-    """Where the provider keeps each document for the asks after its first."""
+def bound_ask(ask: ContextAsk, prices: Prices | None, reply_tokens: int) -> Tokens:
+    """What one ask may cost at most: no token holds less than a byte of text, whatever the language."""
+    head, rest = len(_bytes(ask.document)), len(_bytes(ask.system)) + len(_bytes(ask.chunk)) + FRAME_TOKENS
+    return at_worst(Tokens(rest, 0, head, reply_tokens) if ask.shared else Tokens(head + rest, 0, 0, reply_tokens), prices)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def estimate_asks(asks: Iterable[ContextAsk], reply_tokens: int) -> Tokens:
+    """Where the provider keeps each document for the asks after its first, and each answer is as long as it may be."""
     costs: dict[str, int] = {}
     total = Tokens()
     for ask in asks:
@@ -240,7 +253,7 @@ def estimate_asks(asks: Iterable[ContextAsk]) -> Tokens:
             costs[ask.document] = estimate_tokens(ask.document)
         head, rest = costs[ask.document], estimate_tokens(ask.system) + estimate_tokens(ask.chunk)
         if not ask.shared:
-            total += Tokens(head + rest, 0, 0, REPLY_TOKENS)
+            total += Tokens(head + rest, 0, 0, reply_tokens)
         else:
-            total += Tokens(rest, 0, head, REPLY_TOKENS) if kept else Tokens(rest, head, 0, REPLY_TOKENS)
+            total += Tokens(rest, 0, head, reply_tokens) if kept else Tokens(rest, head, 0, reply_tokens)
     return total

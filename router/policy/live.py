@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from router.errors import Refused
+from router.errors import PolicyError, Refused
 from router.policy.decide import PolicySet
 from router.policy.folder import compute_version, list_entries, read_folder
 from router.policy.load import inspect_files, load_policies
@@ -59,6 +59,20 @@ class LivePolicies:
                 "policy_invalid", "the policy folder is broken, so nothing is answered", "see `pointsman policies check`"
             )
         return self._policies
+
+    def latest(self) -> PolicySet:
+        """The version that stands on disk this moment, for those who change what is shown. Raises `PolicyError` where there is none."""
+        for pause_s in (0.05, 0.2, 0.0):
+            with self._lock:
+                look = _look(self._folder)
+                self._looked_at_s = self._clock()
+                self._reload(look)
+                if self._look == look and self._broken_since_s is None:
+                    return self._policies
+                if self._look == look:
+                    break
+            time.sleep(pause_s)  # it is being written
+        raise PolicyError("policy_broken", "the policy folder is broken, so nothing is indexed", "see `pointsman policies check`")
 
     @property
     def ready(self) -> bool:

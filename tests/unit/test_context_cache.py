@@ -80,6 +80,8 @@ def test_a_batch_is_there_before_it_is_sent(cache, tmp_path):
     assert again.on_their_way("t", ["k1", "k3"]) == frozenset({"k1"})
     again.named("i1", "msgbatch_1")
     assert [one.batch_id for one in cache.open_batches("t")] == ["msgbatch_1"]
+    cache.dated("i1", 3)
+    assert [one.at_us for one in again.open_batches("t")] == [3]
     cache.end("i1")
     assert (cache.open_batches("t"), cache.keys_of("i1"), cache.on_their_way("t", ["k1"])) == ([], {}, frozenset())
     again.close()

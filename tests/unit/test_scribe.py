@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
 from router.domain import Purpose
 from router.errors import LedgerError, Refused
 from router.ingest import scribe as scribes
+from router.ingest.backfill import index_and_wait
 from router.ingest.scribe import Purse, Writing
+from router.ingest.written_context import REPLY_TOKENS
 from router.ports import Tokens
 from tests import anthropic_server as fake
 from tests.context_world import PRICES, ContextWorld, manual
@@ -15,6 +20,9 @@ from tests.ingest_world import RULES, TENANT
 
 SECRET = "  - { match: 'secret/**', groups: [corp:all], sensitivity: confidential }\n"
 TOP = "  - { match: 'top/**', groups: [corp:all], sensitivity: restricted }\n"
+
+DEAR = {"input_tokens": 2_400, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 200}
+"""Near to what an ask may cost at most."""
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +125,7 @@ def test_large_batches_are_sent_in_parts(made, server, monkeypatch):
 def test_a_permit_that_is_withdrawn_in_the_middle(made, server):
     """Each sending is judged anew."""
     world = made()
-    seen: list[int] = []
-
-    def judge(principal, *, provider, purpose, sensitivity):
-        seen.append(sensitivity)
-        return len(seen) < 4
-
-    world.judge = judge
+    world.judge = lambda principal, *, provider, purpose, sensitivity: world.posts < 2
     report = world.whole()
     assert report.contexts is not None
     assert world.posts == 2
@@ -135,8 +137,6 @@ def test_the_purpose_names_service_class_and_run(made):
     seen: list[Purpose] = []
     inner = world.scribe._purpose
     world.scribe._purpose = lambda sensitivity, run_id: seen.append(inner(sensitivity, run_id)) or seen[-1]
-    from router.ingest.backfill import index_and_wait
-
     report = index_and_wait(world.jobs(), world.workshop(models=world.models), wait_s=1.0)
     assert set(seen) == {Purpose("service#indexer", "context", frozenset({1}), report.run_id)}
 
@@ -144,9 +144,10 @@ def test_the_purpose_names_service_class_and_run(made):
 # --- caps -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("send", "cap"), [("direct", 0.014), ("batch", 0.03)])
+@pytest.mark.parametrize(("send", "cap"), [("direct", 0.04), ("batch", 0.02)])
 def test_nothing_is_asked_beyond_the_cap(made, server, send, cap):
     """What is done is indexed, the rest stands under structural contexts, and the next run goes on without paying twice."""
+    server.batches.message = lambda params: {**fake.Batches.message(server.batches, params), "usage": DEAR}
     world = made(send=send, prices=PRICES, spend_cap=cap)
     first = world.whole()
     assert first.contexts is not None
@@ -161,6 +162,70 @@ def test_nothing_is_asked_beyond_the_cap(made, server, send, cap):
             break
     assert world.contexts("press.md") == ["Says where it stands."] * number
     assert world.paid == [1] * number
+
+
+def test_a_cap_filled_by_what_was_set_aside_has_room_again(made, server):
+    """A batch sets aside far more than it costs: one run goes on as the answers come, and stays below its cap."""
+    world = made(send="batch", prices=PRICES, spend_cap=0.05)
+    report = world.whole()
+    assert report.contexts is not None
+    assert len(server.batches.made) > 1
+    assert (report.contexts.written, set(world.paid)) == (len(world.contexts("press.md")), {1})
+    assert report.contexts.money < 0.05
+
+
+@pytest.mark.parametrize("send", ["direct", "batch"])
+def test_thoughts_are_within_the_cap(made, server, send):
+    """Each answer thinks as much as it may."""
+    thoughts = {"input_tokens": 500, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 4_096}
+    server.batches.message = lambda params: {**fake.Batches.message(server.batches, params), "usage": thoughts}
+    world = made(send=send, prices=PRICES, spend_cap=0.2, reply_tokens=REPLY_TOKENS["model"])
+    report = world.whole()
+    assert report.contexts is not None
+    assert 0 < report.contexts.money <= 0.2
+
+
+@pytest.mark.parametrize("send", ["direct", "batch"])
+def test_what_is_not_counted_is_charged(made, server, send):
+    """A reply without `usage`: as it was set aside, so that the cap holds."""
+    whole = server.batches.message
+    server.batches.message = lambda params: {name: value for name, value in whole(params).items() if name != "usage"}
+    world = made(send=send, prices=PRICES, spend_cap=0.06)
+    report = world.whole()
+    assert report.contexts is not None
+    number = len(world.contexts("press.md"))
+    assert (report.contexts.stopped, report.contexts.uncounted) == ("spend_cap", report.contexts.written)
+    assert 0 < report.contexts.written < number
+    assert 0.03 < report.contexts.money <= 0.06
+
+
+@pytest.mark.parametrize("day", [fake.cut_stream(), fake.reset()], ids=["cut", "reset"])
+def test_what_was_lost_is_charged_once_and_not_tried_again(made, server, day):
+    server.says(day)
+    world = made(prices=PRICES, spend_cap=10.0)
+    report = world.whole()
+    assert report.contexts is not None
+    assert (world.posts, report.contexts.uncounted, report.contexts.stopped) == (3, 3, "model_unreachable")
+    assert report.contexts.money > 0
+
+
+def test_an_error_that_comes_as_200_is_no_answer(made, server):
+    """A gateway's bad day is over the day after, and cost nothing."""
+    server.says(fake.raw(b'{"type":"error","error":{"type":"overloaded_error","message":"PROVIDER-WORDS"}}'))
+    world = made(prices=PRICES)
+    report = world.whole()
+    assert report.contexts is not None
+    assert (report.contexts.written, report.contexts.money, report.contexts.uncounted) == (0, 0.0, 0)
+    server.says(fake.contexts())
+    assert world.whole().contexts.written == len(world.contexts("press.md"))
+
+
+def test_an_answer_of_nothing_that_cost_nothing_is_asked_for_again(made, server):
+    server.says(fake.raw(b'{"content": [], "stop_reason": "end_turn"}'))
+    world = made()
+    assert world.whole().contexts.written == 0
+    server.says(fake.contexts())
+    assert world.whole().contexts.written == len(world.contexts("press.md"))
 
 
 def test_a_cap_of_nothing_and_one_of_tokens(made, server):
@@ -278,24 +343,137 @@ def test_a_limit_is_waited_for_and_a_reset_is_not_tried_again(made, server):
     assert (report.contexts.written, len(server.batches.made)) == (len(world.contexts("press.md")), 1)
 
 
-def test_a_batch_that_is_gone_is_asked_anew(made, server):
-    """Results are kept by the provider for a while only."""
-    server.batches.polls = 10_000
+def breaks_off(handler) -> None:
+    handler.close_connection = True
+    raise ConnectionResetError
+
+
+def lists_nothing(server, reply):
+    """A gateway that passes batches on, and no list of them."""
+    get = server.batches.get
+
+    def listing(handler, path) -> None:
+        rest = path.partition("?")[0].removeprefix("/v1/messages/batches").strip("/")
+        get(handler, path) if rest else reply(handler, None)
+
+    return listing
+
+
+def with_results(server, body):
+    """`body` of the lines of a batch's results, instead of all of them."""
+    get = server.batches.get
+
+    def cut(handler, path) -> None:
+        if not path.endswith("/results"):
+            get(handler, path)
+            return
+        made = server.batches.made[path.split("/")[-2]]["requests"]
+        handler.send_response(200)
+        handler.send_header("content-type", "application/x-jsonl")
+        handler.end_headers()
+        handler.wfile.write(body([json.dumps(server.batches.result(one)).encode() for one in made]))
+        handler.close_connection = True
+
+    return cut
+
+
+LOSSES = {
+    "no list": lambda server: ("lost", lists_nothing(server, fake.failure(404, "not_found_error"))),
+    "a list that is none": lambda server: ("lost", lists_nothing(server, fake.raw(b'{"data": null}'))),
+    "a list that breaks off": lambda server: ("lost", lists_nothing(server, fake.raw(b'{"data": ['))),
+    "another key": lambda server: ("known", lambda handler, path: fake.failure(404, "not_found_error")(handler, None)),
+    "no results": lambda server: ("known", with_results(server, lambda lines: b"")),
+    "results that break off": lambda server: ("known", with_results(server, lambda lines: b"\n".join(lines[:3]) + lines[3][:40])),
+    "errors for messages": lambda server: (
+        "known",
+        with_results(server, lambda lines: b"\n".join(line.replace(b'"content"', b'"nothing"') for line in lines)),
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_may_have_been_paid_is_not_sent_again(made, server, loss, monkeypatch):
+    """Run after run, until answers come, or until the provider has thrown them away."""
     world = made(send="batch")
-    assert world.whole(wait_s=0.0).contexts.waiting > 0
-    server.batches = fake.Batches()
+    how, get = LOSSES[loss](server)
+    if how == "lost":
+        server.batches.creating = breaks_off
+    good = server.batches.get
+    server.batches.get = get
+    for _ in range(3):
+        report = world.whole()
+        assert report.contexts is not None
+        number = len(world.contexts("press.md"))
+        assert report.contexts.waiting == report.contexts.unclear == number - report.contexts.written - report.contexts.reused > 0
+        assert (len(server.batches.made), set(world.paid)) == (1, {1})
+    asked = sum(one.size == 0 for one in server.received)
+    assert asked < 40, "a batch that tells nothing is not asked for ever"
+    server.batches.get, server.batches.creating = good, lambda handler: None
     report = world.whole()
     assert report.contexts is not None
-    assert (report.contexts.waiting, report.contexts.written) == (0, len(world.contexts("press.md")))
+    assert (report.contexts.waiting, report.contexts.unclear, len(server.batches.made)) == (0, 0, 1)
+    assert world.contexts("press.md") == ["Says where it stands."] * number
+    assert set(world.paid) == {1}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_never_came_is_asked_anew_when_nobody_has_it_any_more(made, server, loss, monkeypatch):
+    world = made(send="batch")
+    how, get = LOSSES[loss](server)
+    if how == "lost":
+        server.batches.creating = breaks_off
+    server.batches.get, good = get, server.batches.get
+    world.whole()
+    server.batches.creating = lambda handler: None
+    ((name, _),) = server.batches.made.items()
+
+    def thrown_away(handler, path) -> None:
+        (get if name in path or path.partition("?")[0].endswith("batches") else good)(handler, path)
+
+    server.batches.get = thrown_away
+    monkeypatch.setattr(scribes, "KEPT_US", -1)
+    report = world.whole()
+    assert report.contexts is not None
+    assert (report.contexts.waiting, len(server.batches.made)) == (0, 2)
+    assert world.contexts("press.md") == ["Says where it stands."] * len(world.contexts("press.md"))
+
+
+def test_of_two_answers_the_first_counts(made, server):
+    """Lines that come twice, and such of somebody else's."""
+    world = made(send="batch", prices=PRICES)
+
+    def doubled(lines):
+        others = [line.replace(line[15:79], b"f" * 64) for line in lines]
+        return b"\n".join([*others, *lines, *(line.replace(b"Says where", b"SECOND") for line in lines)])
+
+    server.batches.get = with_results(server, doubled)
+    report = world.whole()
+    assert report.contexts is not None
+    number = len(world.contexts("press.md"))
+    assert world.contexts("press.md") == ["Says where it stands."] * number
+    assert report.contexts.written == number
+    assert report.contexts.tokens.output == 20 * number
+
+
+def test_a_clock_that_was_ahead_keeps_nobody_waiting(made, server, monkeypatch):
+    """A batch that was begun in a time that is not yet, and was lost: looked for, and asked for again when it is sure."""
+    world = made(send="batch")
+    create, server.batches.create = server.batches.create, fake.reset()
+    scribe = world.new_scribe()
+    scribe._now_us = lambda: time.time_ns() // 1000 + 2 * 86_400_000_000
+    assert index_and_wait(world.jobs(), world.workshop(models=world.models), wait_s=0.0).contexts.waiting > 0
+    server.batches.create = create
+    assert world.whole(wait_s=0.0).contexts.waiting > 0, "it may be listed in a moment"
+    (batch,) = world.cache.open_batches(TENANT)
+    assert batch.at_us < time.time_ns() // 1000 + 1
+    monkeypatch.setattr(scribes, "LOST_AFTER_US", -1)
+    assert world.whole().contexts.written == len(world.contexts("press.md"))
+    assert set(world.paid) == {1}
 
 
 def test_a_batch_of_somebody_else_is_not_taken_for_ours(made, server, monkeypatch):
     """The same key may serve others: their batch of as many requests is looked at and left, ours is found."""
     world = made(send="batch")
-
-    def breaks_off(handler) -> None:
-        handler.close_connection = True
-        raise ConnectionResetError
 
     get = server.batches.get
     server.batches.creating, server.batches.get = breaks_off, lambda handler, _: breaks_off(handler)
@@ -329,8 +507,6 @@ def test_without_a_model_documents_are_indexed_all_the_same(made, server):
     world = made()
     scribe = world.new_scribe()
     scribe._writer = None
-    from router.ingest.backfill import index_and_wait
-
     report = index_and_wait(world.jobs(), world.workshop(models=world.models), wait_s=1.0)
     assert report.contexts is not None
     assert (report.sources[0].indexed, report.contexts.structural) == (1, {"no_model": len(world.contexts("press.md"))})

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.claude import CONTEXT_TOKENS
 from connectors.local_models import WordPiece
 from router.domain import Chunk, Span
 from router.ingest import written_context as written
 from router.ingest.written_context import (
     MOST_CHARS,
     REPLY_TOKENS,
+    SYSTEM,
     WRITTEN_TOKENS,
     Prices,
     Whole,
     at_worst,
+    bound_ask,
     build_asks,
     build_whole,
     build_windows,
@@ -30,7 +33,7 @@ from router.ingest.written_context import (
     frame_document,
     said_of,
 )
-from router.ports import Tokens
+from router.ports import ContextAsk, Tokens
 
 
 @cache
@@ -176,7 +179,7 @@ def test_windows_take_linear_time():
     def seconds(number: int) -> float:
         made = chunks(*("word " * 50 for _ in range(number)))
         began = time.perf_counter()
-        estimate_asks(asks(made, window_tokens=1_000))
+        estimate_asks(asks(made, window_tokens=1_000), 300)
         return time.perf_counter() - began
 
     seconds(200)
@@ -224,12 +227,12 @@ def test_prices_are_of_a_million_tokens():
 def test_a_document_is_paid_once_where_the_provider_keeps_it():
     made = chunks(*("word " * 100 for _ in range(10)))
     found = asks(made, window_tokens=10_000)
-    expected = estimate_asks(found)
+    expected = estimate_asks(found, 300)
     head = estimate_tokens(found[0].document)
-    assert (expected.cache_write, expected.cache_read, expected.output) == (head, 9 * head, 10 * REPLY_TOKENS)
+    assert (expected.cache_write, expected.cache_read, expected.output) == (head, 9 * head, 10 * 300)
     alone = asks(chunks("word " * 900, "other " * 900, title="", path=()), window_tokens=1_000)
     assert [ask.shared for ask in alone] == [False, False]
-    assert estimate_asks(alone).cache_write == 0
+    assert estimate_asks(alone, 300).cache_write == 0
 
 
 @given(st.builds(Tokens, *(st.integers(0, 10**7) for _ in range(4))))
@@ -244,6 +247,23 @@ def test_an_estimate_is_rather_too_high():
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")[:6_000]
     assert estimate_tokens(text) >= 0.9 * count(text)
     assert estimate_tokens("") == 0
+
+
+@pytest.mark.parametrize("thinking", ["off", "model"])
+@given(st.text(max_size=400), st.text(max_size=100), st.booleans())
+def test_what_is_set_aside_is_a_bound(thinking, document, chunk, shared):
+    """No tokenizer makes more tokens of a text than it has bytes; answers are as long as they may be."""
+    ask = ContextAsk("k", SYSTEM, document, chunk, shared)
+    bytes_ = sum(len(text.encode("utf-8", "replace")) for text in (SYSTEM, document, chunk))
+    for prices in (PRICES, None):
+        bound = bound_ask(ask, prices, REPLY_TOKENS[thinking])
+        assert bound.fresh + bound.cache_write >= bytes_
+        assert bound.output == CONTEXT_TOKENS[thinking]
+        assert bound.total >= estimate_asks([ask], REPLY_TOKENS[thinking]).total
+    dearest = Tokens(0, bytes_, 0, CONTEXT_TOKENS[thinking]) if shared else Tokens(bytes_, 0, 0, CONTEXT_TOKENS[thinking])
+    rest = len((SYSTEM + chunk).encode("utf-8", "replace"))
+    dearest = Tokens(rest, bytes_ - rest, 0, CONTEXT_TOKENS[thinking]) if shared else dearest
+    assert PRICES.of(bound_ask(ask, PRICES, REPLY_TOKENS[thinking]), batch=False) >= PRICES.of(dearest, batch=False)
 
 
 def test_an_empty_whole_has_one_window():

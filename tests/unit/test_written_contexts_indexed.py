@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from router.domain import Search
+from router.errors import SourceError
 from router.filters import Eq
 from router.ingest import scribe as scribes
 from router.ingest import written_context
@@ -315,3 +316,82 @@ def test_documents_over_the_window_are_windowed(tmp_path, server):
     for body, document in zip(bodies, documents, strict=True):
         said = body["messages"][0]["content"][1]["text"].split("\n")[2]
         assert said in document
+
+
+# --- rounds of one run ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_by_the_sources_of_the_moment(tmp_path, server):
+    """Another run may have narrowed a source while this one waited, or before it had the lock: nothing is taken back."""
+    world = ContextWorld(tmp_path, server, send="batch")
+    world.write("labels.yaml", RULES)
+    world.write("press.md", manual("Press"))
+    narrowed = dataclasses.replace(world.source, groups=frozenset({"corp:hr"}))
+    rounds: list[int] = []
+
+    def refresh(moment):
+        with pytest.raises(SourceError), world.manifest.exclusive():
+            raise AssertionError("it is asked under the lock")
+        rounds.append(len(rounds))
+        source = narrowed if len(rounds) > 1 else world.source
+        return dataclasses.replace(moment, jobs=tuple(dataclasses.replace(job, source=source) for job in moment.jobs))
+
+    report = world.whole(refresh=refresh)
+    assert len(rounds) > 1
+    assert list(world.store.documents(TENANT)) == [], "a group outside the envelope: whoever it was meant for, it is not shown"
+    assert (report.sources[0].removed, report.sources[0].failures[0].key) == (1, "press.md")
+
+
+def test_permits_are_those_of_the_round(tmp_path, server):
+    """Withdrawn while a run waited: what was written is paid, kept, and not shown."""
+    world = ContextWorld(tmp_path, server, send="batch")
+    world.write("labels.yaml", RULES)
+    world.write("press.md", manual("Press"))
+
+    def withdrawn(handler) -> None:
+        world.classes = {0}
+
+    server.batches.creating = withdrawn
+    world.whole()
+    assert not any(SAYS in text for text in world.contexts("press.md"))
+    assert findings(world) == []
+
+
+@pytest.mark.parametrize("code", ["policy_broken", "index_busy"])
+def test_what_came_is_kept_where_it_cannot_be_indexed_now(tmp_path, server, code):
+    """A broken folder, or another run, at the moment when the answers are there: the report is not lost, the next run indexes."""
+    world = ContextWorld(tmp_path, server, send="batch")
+    world.write("labels.yaml", RULES)
+    world.write("press.md", manual("Press"))
+    rounds: list[int] = []
+
+    def refresh(moment):
+        rounds.append(len(rounds))
+        if len(rounds) > 1:
+            raise SourceError(code, "not now")
+        return moment
+
+    report = world.whole(refresh=refresh, wait_s=1.5)
+    assert (report.sources[0].indexed, report.contexts.stopped) == (1, code)
+    report = world.whole()
+    assert (report.contexts.written, set(world.contexts("press.md")), set(world.paid)) == (0, {SAYS}, {1})
+
+
+def test_a_document_counts_once_in_all_rounds(tmp_path, server):
+    """Under structural contexts first, then under what came: one document, its chunks, and no context from before."""
+    world = ContextWorld(tmp_path, server, send="batch")
+    world.write("labels.yaml", RULES)
+    for name in ("press", "pump"):
+        world.write(f"{name}.md", manual(name))
+    world.write("short.md", "# Short\n\nOne line.\n")
+    report = world.whole()
+    (source,) = report.sources
+    number = len(world.contexts("press.md")) + len(world.contexts("pump.md"))
+    assert (source.listed, source.indexed, source.unchanged, source.chunks) == (3, 3, 0, number + 1)
+    assert (report.contexts.written, report.contexts.reused, report.contexts.structural) == (number, 0, {})
+    world.write("pump.md", manual("valve"), old=False)
+    world.settle()
+    report = world.whole()
+    (source,) = report.sources
+    assert (source.indexed, source.unchanged) == (1, 2)
+    assert (report.contexts.written, report.contexts.reused) == (len(world.contexts("pump.md")), 0)
