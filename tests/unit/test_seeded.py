@@ -17,7 +17,7 @@ from router.domain import CLASSES, Question, Table, TableColumn
 from router.doors.bodies import AnswerBody
 from router.errors import SourceError
 from router.line import Evidence
-from router.remote import question_class
+from router.remote import question_classes
 from router.routing.antecedents import pick_seeds
 from router.seeded import FIRST, HIGHEST, SECOND
 from tests.claims_world import NOW, build_claims_world
@@ -576,11 +576,13 @@ def test_an_embedder_hears_of_the_class_of_the_seed(router, monkeypatch):
     monkeypatch.setattr(
         legs,
         "embed_question",
-        lambda asking: (seen.update({asking.question.text: question_class(asking, asking.question.text, ())}), embed(asking))[1],
+        lambda asking: (seen.update({asking.question.text: question_classes(asking, asking.question.text, ())}), embed(asking))[
+            1
+        ],
     )
     put(router, DEAREST)
     asked = router.line.policies.current().question_class("1")
-    assert seen == {DEAREST: asked, "how do I replace SKU-129": HIGHEST}
+    assert seen == {DEAREST: {asked}, "how do I replace SKU-129": {asked, HIGHEST}}
     assert HIGHEST == len(CLASSES) - 1 > asked
 
 
