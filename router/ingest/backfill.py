@@ -5,7 +5,7 @@ Documents are indexed, relabelled and removed before anybody waits, so a provide
 INVARIANT: waiting comes after every source was gone through (tests/unit/test_written_contexts_indexed.py::
 test_removals_and_labels_do_not_wait_for_answers).
 INVARIANT: after waiting, sources, envelopes, labels and permits are those of that moment (…::
-test_a_run_goes_by_the_sources_of_the_moment).
+test_a_run_goes_by_the_sources_of_the_moment, tests/unit/test_waiting_runs.py::test_a_run_that_waited_undoes_no_revocation).
 INVARIANT: a document counts once, however often a run made it (tests/unit/test_written_contexts_indexed.py::
 test_a_document_counts_once_in_all_rounds).
 """

@@ -336,8 +336,22 @@ def _print_contexts(contexts: ContextReport) -> None:
     for reason, count in sorted(contexts.structural.items()):
         said = REASONS_LOCAL.get(reason, reason)
         say(f"contexts: {count} chunks stand under a structural one: {said}", "yellow")
-    if contexts.waiting:
-        say(f"contexts: {contexts.waiting} are not answered yet; the next `pointsman index` collects them", "yellow")
+    if contexts.waiting > contexts.unclear:
+        say(
+            f"contexts: {contexts.waiting - contexts.unclear} are not answered yet; the next `pointsman index` collects them",
+            "yellow",
+        )
+    if contexts.unclear:
+        say(
+            f"contexts: of {contexts.unclear} the provider does not say what became of them; they may be paid, so each run looks for their"
+            " answers and they are sent again 29 days after they were sent, or with another `model`",
+            "yellow",
+        )
+    if contexts.uncounted:
+        say(
+            f"contexts: {contexts.uncounted} came without a count, or were lost, and are counted at what they cost at most",
+            "yellow",
+        )
     if contexts.stopped:
         say(f"contexts: nothing more was asked: {REASONS_LOCAL.get(contexts.stopped, contexts.stopped)}", "yellow")
 
@@ -348,6 +362,9 @@ REASONS_LOCAL = {
     "no_model": "the key of `[providers.claude]` is not there",
     "spend_cap": "the cap was reached; the next run goes on",
     "model_refused": "the model declined",
+    "policy_broken": "the policy folder is broken; what came is kept, and the next run indexes it",
+    "policy_invalid": "the policy folder is broken; what came is kept, and the next run indexes it",
+    "index_busy": "another run is at work; what came is kept, and the next run indexes it",
 }
 """Why a chunk stands under a structural context, in words."""
 
