@@ -79,12 +79,15 @@ class Writing:
 
 @dataclass(slots=True)
 class Purse:
-    """What a run may spend and has spent, over all tenants."""
+    """What a run, or the rounds of a watch together, may spend and has spent, over all tenants. `counted` are the batches that are in
+    `promised`, `heard` the asks of each whose answers are in `batched`: neither is added twice."""
 
     writing: Writing
     direct: Tokens = field(default_factory=Tokens)
     batched: Tokens = field(default_factory=Tokens)
     promised: Tokens = field(default_factory=Tokens)
+    counted: set[str] = field(default_factory=set)
+    heard: dict[str, set[str]] = field(default_factory=dict)
 
     def reserve(self, worst: Tokens, *, batch: bool) -> bool:
         """Whether that much more is within the caps; a batch's share is set aside."""
@@ -175,9 +178,7 @@ class Scribe:
         self._queued: set[str] = set()
         self._not_theirs: set[str] = set()
         self._failures = 0
-        self._counted: set[str] = set()
         self._own: set[str] = set()
-        self._heard: dict[str, set[str]] = {}
         self._unread: Counter[str] = Counter()
         self.stopped = ""
         self.tally = Tally()
@@ -336,7 +337,7 @@ class Scribe:
         worst = sum((tokens for _, tokens in queue), Tokens())
         batch = OpenBatch(uuid.uuid4().hex, self._tenant, "", sensitivity, len(asks), self._now_us(), worst)
         self._cache.begin(batch, {ask.key: document_hash(ask) for ask in asks})
-        self._counted.add(batch.intent)
+        self.purse.counted.add(batch.intent)
         self._queued.difference_update(ask.key for ask in asks)
         try:
             batch_id = self._submitted(asks, sensitivity, run_id)
@@ -373,16 +374,16 @@ class Scribe:
 
     def _closed(self, batch: OpenBatch) -> None:
         self._cache.end(batch.intent)
-        if batch.intent in self._counted:
-            self._counted.discard(batch.intent)
+        if batch.intent in self.purse.counted:
+            self.purse.counted.discard(batch.intent)
             self.purse.release(batch.worst)
 
     def collect(self) -> int:
         """Keep what ended batches say, without waiting; returns how many contexts came in or may be asked for again."""
         gained = 0
         for batch in self._cache.open_batches(self._tenant):
-            if batch.intent not in self._counted:  # of a run before this one
-                self._counted.add(batch.intent)
+            if batch.intent not in self.purse.counted:  # of a run before this one
+                self.purse.counted.add(batch.intent)
                 self.purse.promised += batch.worst
             if self._writer is None or self._unread[batch.intent] >= READ_TRIES:
                 continue
@@ -405,7 +406,7 @@ class Scribe:
         return self._left(batch)
 
     def _left(self, batch: OpenBatch) -> int:
-        return batch.items - len(self._heard.get(batch.intent, ()))
+        return batch.items - len(self.purse.heard.get(batch.intent, ()))
 
     def _collected(self, batch: OpenBatch) -> int:
         assert self._writer is not None
@@ -460,7 +461,7 @@ class Scribe:
                 others += 1
         if others and not told:
             return None
-        heard = self._heard.setdefault(batch.intent, set())
+        heard = self.purse.heard.setdefault(batch.intent, set())
         new = {key: reply for key, reply in told.items() if key not in heard}
         answers = {key: reply for key, reply in new.items() if not reply.code or reply.code in FOR_GOOD}
         made = [self._made(key, asked[key], reply, paid=key in answers) for key, reply in new.items()]

@@ -455,6 +455,24 @@ def test_of_two_answers_the_first_counts(made, server):
     assert report.contexts.tokens.output == 20 * number
 
 
+def test_rounds_of_a_watch_count_a_batch_once(made, server):
+    """Each round has a scribe of its own, and all have one purse: what is on its way, and what came by halves, is in it once."""
+    world = made(send="batch", prices=PRICES, spend_cap=10.0)
+    good = server.batches.get
+    server.batches.get = with_results(server, lambda lines: b"\n".join(lines[:3]))
+    purse, seen = Purse(world.writing), []
+    for _ in range(3):
+        world.new_scribe(purse)
+        index_and_wait(world.jobs(), world.workshop(models=world.models), wait_s=0.0)
+        seen.append((purse.promised, purse.batched))
+    assert seen[0] == seen[1] == seen[2]
+    assert min(seen[0][0].total, seen[0][1].total) > 0
+    server.batches.get = good
+    world.new_scribe(purse)
+    index_and_wait(world.jobs(), world.workshop(models=world.models), wait_s=0.0)
+    assert (purse.promised, purse.batched.output) == (Tokens(), 20 * len(world.contexts("press.md")))
+
+
 def test_a_clock_that_was_ahead_keeps_nobody_waiting(made, server, monkeypatch):
     """A batch that was begun in a time that is not yet, and was lost: looked for, and asked for again when it is sure."""
     world = made(send="batch")
