@@ -24,7 +24,6 @@ from router.errors import SourceError
 
 MOST_BYTES = 128 * 1024 * 1024
 """Of one reply with its headers. A thousand chunks with their token vectors are less."""
-_PIECE = 16_384
 
 
 class Unanswered(exceptions.ConnectionTimeout):
@@ -127,13 +126,10 @@ class _Line(HTTPConnection):
         self._end = time.monotonic() + wait_s if isinstance(wait_s, int | float) else None
 
     def send(self, data: Any) -> None:
-        """In pieces: TLS begins to wait anew with every record."""
-        if self.sock is None or not isinstance(data, bytes):
-            super().send(data)
-            return
-        for at in range(0, len(data), _PIECE):
+        """In what connecting and the handshake left."""
+        if self.sock is not None:
             self.sock.settimeout(self.timeout)
-            self.sock.sendall(data[at : at + _PIECE])
+        super().send(data)
 
     def _new_conn(self) -> socket.socket:
         """All addresses of the name in the time of one."""
