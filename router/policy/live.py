@@ -66,11 +66,11 @@ class LivePolicies:
             with self._lock:
                 look = _look(self._folder)
                 self._looked_at_s = self._clock()
-                self._reload(look)
-                if self._look == look and self._broken_since_s is None:
+                whole = self._reload(look)
+                if whole and self._broken_since_s is None:
                     return self._policies
-                if self._look == look:
-                    break
+            if whole:
+                break
             time.sleep(pause_s)  # it is being written
         raise PolicyError("policy_broken", "the policy folder is broken, so nothing is indexed", "see `pointsman policies check`")
 
@@ -91,11 +91,12 @@ class LivePolicies:
         finally:
             self._lock.release()
 
-    def _reload(self, look: Look) -> None:
+    def _reload(self, look: Look) -> bool:
+        """Whether the folder was read at one moment."""
         faults = Faults()
         raw = read_folder(self._folder, faults)
         if _look(self._folder) != look:
-            return  # still being written; the next look decides
+            return False  # still being written; the next look decides
         fault: Fault | None = Fault("policy_unreadable", self._folder.name, 0, "the folder cannot be read", "see the log")
         try:
             fault = self._replace(raw, faults)
@@ -107,6 +108,7 @@ class LivePolicies:
             elif self._broken_since_s is None:
                 self._broken_since_s = self._clock()
                 self._on_fault(fault)
+        return True
 
     def _replace(self, raw: dict[str, bytes], faults: Faults) -> Fault | None:
         """Put the folder just read in force, or say what is wrong with it."""

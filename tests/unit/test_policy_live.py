@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+from router.errors import PolicyError
 from router.policy import LivePolicies, load_policies
+from router.policy import live as live_module
 from tests import policy_world as world
 
 MORE = '@id("p") @reason("r") @owner("o")\npermit (principal, action == Pointsman::Action::"search", resource) when { resource.active };\n'
@@ -123,3 +125,45 @@ def test_a_crash_while_loading_is_not_readiness(folder, monkeypatch):
     with pytest.raises(RuntimeError):
         live.current()
     assert not live.ready
+
+
+def test_the_latest_waits_for_no_second(folder):
+    """Who changes what is shown goes by the folder of this moment, not by a look of up to a second ago."""
+    clock = Clock()
+    live = LivePolicies(folder, clock=clock)
+    first = live.current()
+    (folder / "documents.cedar").write_text(MORE)
+    assert live.current() is first
+    second = live.latest()
+    assert second.version == load_policies(folder).version != first.version
+    assert live.current() is live.latest() is second
+
+
+def test_of_a_broken_folder_there_is_no_latest(folder):
+    live = LivePolicies(folder, clock=Clock())
+    whole = (folder / "documents.cedar").read_bytes()
+    (folder / "documents.cedar").write_text("permit (")
+    with pytest.raises(PolicyError) as raised:
+        live.latest()
+    assert raised.value.code == "policy_broken"
+    assert not live.ready
+    (folder / "documents.cedar").write_bytes(whole)
+    assert live.latest().version == load_policies(folder).version
+
+
+def test_of_a_folder_that_is_being_written_there_is_no_latest(folder, monkeypatch):
+    live = LivePolicies(folder, clock=Clock())
+    read = live_module.read_folder
+
+    def reading(*args):
+        raw = read(*args)
+        (folder / "documents.cedar").write_text(MORE + "\n" * len(seen))
+        seen.append(1)
+        return raw
+
+    seen: list[int] = []
+    monkeypatch.setattr(live_module, "read_folder", reading)
+    with pytest.raises(PolicyError):
+        live.latest()
+    monkeypatch.setattr(live_module, "read_folder", read)
+    assert live.latest().version == load_policies(folder).version
