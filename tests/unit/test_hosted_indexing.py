@@ -31,7 +31,7 @@ def server():
 @pytest.fixture(autouse=True)
 def _good_day(server, monkeypatch):
     monkeypatch.setenv(KEY, SECRET)
-    monkeypatch.setattr(attempts, "FIRST_PAUSE_S", 0.01)
+    hosted.never_left_alone(monkeypatch)
     monkeypatch.setattr(attempts, "PATIENCE_S", 0.1)
     server.says()
 
@@ -204,7 +204,25 @@ def test_a_full_build_is_not_shown_with_holes(config, server):
         assert ids(ask_as(router, "ada", PRESS, k=20)) == before
 
 
-def test_a_provider_that_is_down_does_not_hold_the_run(config, server):
+def test_a_provider_that_refuses_the_key_is_not_sent_the_rest(config, server, monkeypatch):
+    monkeypatch.setattr(attempts, "_REFUSES_US", frozenset({"model_unauthorised"}))
+    server.says(days.failure(401))
+    with opened(config) as router:
+        found = failures(router.index(["handbook"]))
+        assert len(server.received) == 1
+        assert len(found) > 1
+        assert set(found.values()) == {"model_unauthorised"}
+
+
+def test_a_bad_minute_is_waited_out(config, server, monkeypatch):
+    monkeypatch.setattr(attempts, "PATIENCE_S", 60.0)
+    server.says(*[days.failure(429)] * 8, cohere_server.good())
+    with opened(config) as router:
+        assert failures(router.index(["handbook"])) == {}
+
+
+def test_a_provider_that_is_down_does_not_hold_the_run(config, server, monkeypatch):
+    monkeypatch.setattr(attempts, "OPEN_AFTER", 5)
     server.says(days.failure(500))
     with opened(config) as router:
         report = router.index(["handbook"])
