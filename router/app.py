@@ -1070,7 +1070,9 @@ class Router:
                     )
                 wanted = contexts or self.settings.sources[name].contexts
                 scribe = scribes.of(declared[name].tenant) if wanted == "claude" else None
-                jobs.append(SourceJob(declared[name], self._documents(declared[name]), wanted, scribe, declared=True))
+                keep = self.settings.sources[name].keep_versions
+                documents = self._documents(declared[name])
+                jobs.append(SourceJob(declared[name], documents, wanted, scribe, declared=True, keep_versions=keep))
             except PointsmanError as error:
                 faults[name] = error
         return jobs, faults

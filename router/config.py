@@ -89,6 +89,13 @@ class SourceSettings(_Strict):
     recency_days: float | None = Field(
         default=None, gt=0, description="where newer documents matter more: after so many days, half of their lead is left"
     )
+    keep_versions: int = Field(
+        default=0,
+        ge=0,
+        le=1_000,
+        description='how many earlier versions of each document stay, for questions "as of" a day; needs the optional attributes '
+        "`effective_from` and `effective_to` of the schema's Document (adr/0033)",
+    )
 
     @property
     def index(self) -> Literal["contextual", "plain"]:

@@ -15,15 +15,15 @@ from router.config import SearchSettings
 from router.domain import Degraded, Embedded, Index, Leg, Passage, Purpose, Ranked, Receipt, Steps, Stored
 from router.errors import SourceError
 from router.expand import Joined, alone, cut, fold, join, reach, spread, without_superseded
-from router.filters import digest
+from router.filters import ALWAYS, digest
 from router.follow import follow
 from router.line import Asking
 from router.narrow import apply_narrowing, narrow, receipts_of
 from router.remote import seek
-from router.search.dates import find_as_of
+from router.search.dates import find_as_of, without_day
 from router.search.freshness import prefer_recent
 from router.search.linked import prefer_subject
-from router.search.narrowing import Narrowing
+from router.search.narrowing import IN_FORCE, UNTIL, Narrowing, holding_at
 from router.search.relevance import NEAREST, build_nearest, build_note, settled_by_rows
 from router.search.strategies import STRATEGIES, choose_strategy, parse_strategy
 from router.strategy import run_strategy
@@ -92,7 +92,7 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
         ),
     )
     tenant, text = asking.principal.tenant, asking.question.text
-    planned = replace(steps, strategy=_strategy(asking))
+    planned = _spanned(asking, replace(steps, strategy=_strategy(asking)))
     steps, narrowing = _narrow(asking, planned)
     done = execute.run(steps, text, embedded, tenant=tenant, store=line.store, model_id=line.card.id, watch=watch)
     if narrowing.version and done.found.version not in ("", narrowing.version):  # words were read by what is no longer there
@@ -110,6 +110,26 @@ def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
     asking.found.filters += receipts_of(asking, steps)
     asking.found.policies |= {policy for grant in grants.search for policy in grant.policies}
     return Candidates(steps, done)
+
+
+def _spanned(asking: Asking, steps: Steps) -> Steps:
+    """Only what holds on the day that is asked about, which is mostly today; everything, where older text or a day of labels is."""
+    document_type, day = asking.policies.document_type, _day(asking)
+    by_day = any(text.partition("=")[0].strip() in (IN_FORCE, UNTIL) for text in asking.question.filters)
+    if by_day or day is None or asking.line.search.versions == "all":
+        return steps
+    span = holding_at(document_type, int(day.timestamp() * 1000))
+    return apply_narrowing(replace(steps, span=span), ALWAYS, document_type)
+
+
+def _day(asking: Asking) -> datetime | None:
+    """The moment of which documents are asked for: the end of the day that the question names, else now; None where it asks for
+    what held before."""
+    question = asking.question
+    day = find_as_of(question.text, question.now.date())
+    if day is not None:
+        return datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC)
+    return None if asks_for_older(question.text, question.now) else question.now
 
 
 def _strategy(asking: Asking) -> str:
@@ -155,7 +175,8 @@ def rank_candidates(asking: Asking, candidates: Candidates) -> bool:
         passages = watch.stage("fold", lambda: _current(asking, candidates.steps, passages, whole=ordered.whole))
     k = len(passages) if ordered.whole else question.k if ordered.answers else NEAREST
     kept = watch.stage("recheck", lambda: _recheck(asking, passages, k))
-    if note := build_note(question.text, kept):
+    matter = question.text if candidates.steps.span == ALWAYS else without_day(question.text, question.now.date())
+    if note := build_note(matter, kept):
         found.notes += (note,)
     if not ordered.answers:
         found.nearest = build_nearest([item.stored.chunk for item in kept])
@@ -204,20 +225,15 @@ def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joine
 
 def _linked(asking: Asking, steps: Steps, kept: Sequence[Ranked], joined: Sequence[Joined]) -> tuple[Joined, ...]:
     """What other documents are about that the passages name, behind them; of older versions only where these are asked for."""
-    question = asking.question
-    day = find_as_of(question.text, question.now.date())
-    at = question.now if day is None else datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC)
-    older = asking.line.search.versions == "all" or (day is None and asks_for_older(question.text, question.now))
-    return follow(asking, steps, kept, joined, holding_at=None if older else at, note_next=_note_next)
+    at = None if asking.line.search.versions == "all" else _day(asking)
+    return follow(asking, steps, kept, joined, holding_at=at, note_next=_note_next)
 
 
 def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole: bool) -> tuple[Ranked, ...]:
     """Without versions that another one replaced and without mirrors, documents mixed; all of what the filter admitted. What is handed
     over whole keeps its mirrors and its order."""
-    question, kept = asking.question, tuple(passages)
-    day = find_as_of(question.text, question.now.date())
-    older = day is None and asks_for_older(question.text, question.now)
-    at = question.now if day is None else datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC)
+    kept, day = tuple(passages), _day(asking)
+    older, at = day is None, day or asking.question.now
     if kept:
         names = tuple(dict.fromkeys(item.stored.chunk.document_id for item in kept))
         try:
@@ -236,9 +252,11 @@ def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole:
 
 
 def _note_next(asking: Asking, given: Sequence[Stored]) -> None:
-    """When the next of these comes into force: from then on it may replace another, and the answer is another one."""
+    """When the next of these comes into force or ends: from then on it may replace another, or be found no more, and the answer is
+    another one."""
     now_ms = int(asking.question.now.timestamp() * 1000)
-    later = [since for item in given if type(since := item.labels.get("effective_from")) is int and since > now_ms]
+    days = (item.labels.get(name) for item in given for name in (IN_FORCE, UNTIL))
+    later = [day for day in days if type(day) is int and day > now_ms]
     known = asking.found.until_ms
     asking.found.until_ms = min([*later, *([] if known is None else [known])], default=None)
 

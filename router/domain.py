@@ -14,7 +14,7 @@ from datetime import datetime
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, Self
 
-from router.filters import Filter, Kind, Part, Scalar
+from router.filters import ALWAYS, Filter, Kind, Part, Scalar
 
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
@@ -183,7 +183,7 @@ class Steps:
 
     `text` is the filter's canonical text where it is known. `plain` names the granted sources whose plain index is searched, where
     they have a contextual one, too. `narrowed` is the filter AND what the question narrows by, where it does; `entities` are names
-    that every hit must hold, as the caller asked."""
+    that every hit must hold, as the caller asked. `span` keeps what holds on the day that is asked about, whatever else is narrowed."""
 
     strategy: str
     filter: Filter
@@ -194,6 +194,7 @@ class Steps:
     plain: frozenset[str] = frozenset()
     narrowed: Filter | None = None
     entities: frozenset[str] = frozenset()
+    span: Filter = ALWAYS
 
     @property
     def searched(self) -> Filter:
@@ -378,17 +379,18 @@ class LabelChange:
     document_id: str
     old: str | None
     new: str | None
-    cause: Literal["indexed", "relabelled", "changed", "gone", "not_indexable", "forgotten", "repaired", "rolled_back"]
+    cause: Literal["indexed", "relabelled", "changed", "gone", "not_indexable", "forgotten", "repaired", "rolled_back", "kept"]
 
 
-RowState = Literal["writing", "indexed", "failed", "forgotten"]
+RowState = Literal["writing", "indexed", "failed", "forgotten", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
     """What is known of one document of one generation. `writing` says that the store may or may not hold it.
 
-    `narrowing` is the front matter's part of the labels in canonical JSON, so that a change of rules needs no parsing.
+    `narrowing` is the front matter's part of the labels in canonical JSON, so that a change of rules needs no parsing; of a version
+    that is `kept` what `router.ingest.versions` says of it.
     `pipeline` is the version of parser, chunker and contexts that made the chunks.
     """
 

@@ -1,5 +1,6 @@
 """From a plan to one that is narrower: what the caller asks to leave out, and what the question's own words say.
 
+INVARIANT: what is given up where nothing is found is never the span (tests/unit/test_asking_versions.py::test_the_span_is_never_given_up).
 INVARIANT: the policy's filter stays whole inside the narrower one (tests/unit/test_search_narrowing.py::test_narrowing_only_takes_away).
 """
 
@@ -40,9 +41,9 @@ def narrow(asking: Asking, steps: Steps) -> tuple[Steps, Narrowing]:
 
 
 def apply_narrowing(steps: Steps, term: Filter, document_type: EntityType) -> Steps:
-    """`term` AND-ed under the plan's filter; the plan as it is where the term says nothing."""
+    """`term` and the plan's span AND-ed under its filter; the plan as it is where they say nothing."""
     entity = with_source(document_type)
-    part = compile_part(term, entity).filter
+    part = compile_part(And((term, steps.span)), entity).filter
     if part == ALWAYS:
         return replace(steps, narrowed=None)
     return replace(steps, narrowed=simplify(And((steps.filter, part)), entity))

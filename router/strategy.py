@@ -18,6 +18,7 @@ from typing import Any
 from router import execute, rank
 from router.domain import CLASSES, Candidate, Degraded, Embedded, Labels, Purpose, Ranked, Search, Stage, Steps, Stored
 from router.errors import SourceError
+from router.filters import ALWAYS
 from router.line import Asking
 from router.own import reorder_by_own
 from router.ports import Model
@@ -26,6 +27,7 @@ from router.routing.gates import Probe, looked_up
 from router.routing.heads import score
 from router.routing.language import is_foreign
 from router.search import relevance
+from router.search.dates import without_day
 from router.search.decomposed import clauses
 from router.search.gated import gated
 from router.search.merge import take_turns
@@ -259,6 +261,8 @@ def _likelihood(run: _Run, hits: Hits | None, ranked: Sequence[Ranked]) -> float
     ):
         return None
     head = ranked[: relevance.JUDGED]
+    if run.steps.span != ALWAYS:  # the day is kept by the search, and passages of that day do not repeat it
+        text = without_day(text, run.asking.question.now.date())
 
     def judge() -> float:
         maxsim = rank.similarities(question, [item.stored for item in head])

@@ -19,6 +19,8 @@ INVARIANT: what a full build makes is seen whole or not at all; what may no long
 (tests/unit/test_ingest_build.py::test_full_is_atomic).
 INVARIANT: a run goes by the sources as they are once it holds the lock (tests/unit/test_written_contexts_indexed.py::
 test_a_run_goes_by_the_sources_of_the_moment).
+INVARIANT: an earlier version that is kept is in the store before its text is replaced, under labels that both versions allow
+(tests/unit/test_ingest_versions.py::test_crash_anywhere_while_keeping).
 INVARIANT: what is about to be shown is first held against the labels of that moment, however long its making took
 (tests/unit/test_generations.py::test_labels_that_change_during_a_full_build).
 """
@@ -35,8 +37,9 @@ from typing import Literal, TypeVar
 
 from router.domain import Entry, Generation, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState, Switched
 from router.errors import SourceError, UsageError
+from router.ingest.keep import Keeper
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
-from router.ingest.survey import Drop, Labeller, Survey, has_changed, survey_source
+from router.ingest.survey import Drop, Labeller, Relabel, Survey, has_changed, survey_source
 from router.ingest.workshop import Failure, IndexReport, Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
 
@@ -316,7 +319,8 @@ class _Tenant:
         written = {} if self.full else held
         for job, report in pairs:
             rows = {row.key: row for row in before if row.source == job.source.name and not self.full}
-            line = _SourceLine(self, job, report, rows, written.get(job.source.name, {}))
+            known = {row.key: row for row in before if row.source == job.source.name}
+            line = _SourceLine(self, job, report, rows, written.get(job.source.name, {}), known)
             try:
                 line.take_away()
             except _SourceFailed as failed:
@@ -388,7 +392,7 @@ class _Tenant:
             manifest.keep(self.tenant, [one.name for one in store.generations(self.tenant)])
             return
         self.withdraw(self._pairs)
-        kept = {row.document_id for row in manifest.rows(self.tenant, self.generation) if row.state == "indexed"}
+        kept = {row.document_id for row in manifest.rows(self.tenant, self.generation) if row.state in {"indexed", "kept"}}
         lost = [info for info in before if info.document_id not in kept and info.document_id in self.shown]
         self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in lost])
         self.workshop.record_switch(Switched(self.tenant, self.current, self.generation, "built"))
@@ -425,7 +429,7 @@ class _Tenant:
 
     def _check_model(self, rows: Iterable[ManifestRow]) -> None:
         card = self.workshop.embedder.card
-        if any(row.state == "indexed" and row.model_id != card.id for row in rows):
+        if any(row.state in {"indexed", "kept"} and row.model_id != card.id for row in rows):
             raise UsageError(
                 "model_changed", f"documents of this index were embedded by another model than `{card.id}`",
                 "run `pointsman index --full` over all sources; it builds a new generation beside the old one",
@@ -443,7 +447,8 @@ class _SourceFailed(Exception):  # noqa: N818 (carries what happened out of one 
 
 
 class _SourceLine:
-    """One source during one run. `held` is what the written generation holds of it when the run begins."""
+    """One source during one run. `held` is what the written generation holds of it when the run begins, `earlier` what the manifest
+    says of the one that is shown."""
 
     def __init__(
         self,
@@ -452,6 +457,7 @@ class _SourceLine:
         report: SourceReport,
         rows: Mapping[str, ManifestRow],
         held: Mapping[str, DocumentInfo],
+        earlier: Mapping[str, ManifestRow] | None = None,
     ) -> None:
         self.tenant, self.workshop, self.report = tenant, tenant.workshop, report
         self.job, self.source, self.documents = job, job.source, job.documents
@@ -459,6 +465,9 @@ class _SourceLine:
         self.present = set(held)
         self.looked_us = tenant.looked_us.get(job.source.name, 0)
         self.labeller = Labeller(self.workshop.entity, self.source, self.documents)
+        self.keeper = Keeper(
+            self.workshop, job, self.labeller, rows, earlier or {}, tenant.shown, generation=tenant.generation, full=tenant.full
+        )
         self.survey = Survey()
         self.done, self.began_s = 0, 0.0
 
@@ -470,6 +479,7 @@ class _SourceLine:
             rows=self.rows,
             held=self.held,
             buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
+            now_ms=self.workshop.now_us() // 1000,
         )
 
     def withdraw(self, *, unread: bool) -> None:
@@ -482,7 +492,7 @@ class _SourceLine:
             if (row := self.rows.get(entry.key)) is None or row.state != "indexed" or has_changed(self.job, entry, row)
         ]
         self.apply_drops([*survey.drops, *unsaid])
-        self.apply_relabels(survey)
+        self.apply_relabels(survey.relabels)
         self.workshop.manifest.write(survey.corrected)
 
     def take_away(self) -> None:
@@ -494,8 +504,9 @@ class _SourceLine:
             raise _SourceFailed(error) from None
         self._report_survey(self.survey)
         if not self.tenant.dry_run:
+            self.keeper.hold_back(self.survey)
             self.apply_drops(self.survey.drops)
-            self.apply_relabels(self.survey)
+            self.apply_relabels(self.survey.relabels)
             self.workshop.manifest.write(self.survey.corrected)
 
     def make_shown(self) -> None:
@@ -530,8 +541,8 @@ class _SourceLine:
             report.removed = sum(drop.document_id in self.present for drop in survey.drops)
 
     def apply_drops(self, drops: Sequence[Drop]) -> None:
-        """Record, then the store, then the manifest, which remembers what was there."""
-        for batch in _batches(drops, BATCH_LABELS):
+        """Record, then the store, then the manifest, which remembers what was there. What was kept of a document goes before it."""
+        for batch in _batches(self.keeper.with_versions(drops), BATCH_LABELS):
             there = [drop for drop in batch if drop.document_id in self.present]
             self.tenant.record(
                 [
@@ -568,9 +579,9 @@ class _SourceLine:
         taken = Counter(max(0, now_us - since) for one in changed_us if (since := max(one, self.looked_us)))
         self.report.revoked.extend(sorted(taken.items()))
 
-    def apply_relabels(self, survey: Survey) -> None:
+    def apply_relabels(self, relabels: Sequence[Relabel]) -> None:
         """Record, then the store, then the manifest; text and vectors stay."""
-        for batch in _batches(survey.relabels, BATCH_LABELS):
+        for batch in _batches(relabels, BATCH_LABELS):
             shown = self.tenant.shown
             self.tenant.record(
                 [
@@ -637,13 +648,18 @@ class _SourceLine:
         self.apply_drops([Drop(item.row.document_id, None, item.row, _cause(item)) for item in lost if item.row is not None])
         self._put(made)
         known = [item.row for item in batch if isinstance(item, Known)]
+        held_back = [self.keeper.held_back[row.key] for row in known if row.key in self.keeper.held_back]
+        self.apply_relabels(held_back)
+        widened = {item.row.key: item.digest for item in held_back}
+        known = [replace(row, label_digest=widened.get(row.key, row.label_digest)) for row in known]
         self.report.unchanged += sum(row.label_digest == self.rows[row.key].label_digest for row in known)
         self.workshop.manifest.write([*known, *(item.row for item in made)])
 
     def _put(self, made: Sequence[Made]) -> None:
         if not made:
             return
-        self.workshop.manifest.write([replace(item.row, state="writing") for item in made])
+        kept = self._keep_versions(made)
+        self.workshop.manifest.write([*kept, *(replace(item.row, state="writing") for item in made)])
         shown = self.tenant.shown
         changes = [
             LabelChange(self.source.name, item.row.document_id, old, item.row.label_digest, "changed" if old else "indexed")
@@ -660,9 +676,39 @@ class _SourceLine:
         entries = {item.row.document_id: item.entry for item in made}
         self._measure([entries[change.document_id].changed_us for change in changes if change.old is not None])
         self.present.update(item.row.document_id for item in made)
+        self.apply_relabels([relabel for item in made for relabel in self.keeper.follow(item, after=True)[1]])
         self.report.indexed += len(made)
         self.report.chunks += _chunks(made)
         self.report.made_chunks.update((item.row.key, item.row.chunks) for item in made)
+
+    def _keep_versions(self, made: Sequence[Made]) -> list[ManifestRow]:
+        """What is about to be replaced is put beside it first, and earlier versions are brought under the new labels. Nothing that a
+        crash leaves half done is taken for kept: without its row a version is removed by the next run, which keeps it again."""
+        follow = [self.keeper.follow(item) for item in made]
+        self.apply_drops([drop for drops, _ in follow for drop in drops])
+        self.apply_relabels([relabel for _, relabels in follow for relabel in relabels])
+        versions = [version for item in made for version in self.keeper.versions_beside(item)]
+        self.report.notes.extend(self.keeper.notes)
+        self.keeper.notes.clear()
+        if not versions:
+            return []
+        shown = self.tenant.shown
+        self.tenant.record(
+            [
+                LabelChange(self.source.name, row.document_id, old, row.label_digest, "kept")
+                for row, _ in versions
+                if (old := shown.get(row.document_id)) != row.label_digest
+            ]
+        )
+        self.workshop.store.put(
+            self.tenant.tenant,
+            [document for _, document in versions],
+            model=self.workshop.embedder.card,
+            generation=self.tenant.generation,
+        )
+        self.present.update(row.document_id for row, _ in versions)
+        shown.update((row.document_id, row.label_digest) for row, _ in versions)
+        return [row for row, _ in versions]
 
 
 def _cause(item: Lost) -> Literal["forgotten", "not_indexable"]:

@@ -96,7 +96,7 @@ def _of_source(
     labeller = Labeller(entity, source, job.documents)
     buried = manifest.buried(source.tenant, source.name)
     try:
-        survey = survey_source(job, labeller, generation=generation, rows=rows, held=held, buried=buried)
+        survey = survey_source(job, labeller, generation=generation, rows=rows, held=held, buried=buried, now_ms=0)
         times = list(_changes(job, survey, rows, held, state.looked_at_us))
     except PointsmanError as error:
         return _untold(source, state, error.code)
@@ -112,8 +112,9 @@ def _changes(
     for drop in survey.drops:
         if drop.document_id in held:
             yield looked_us
-    taken = {item.row.key for item in survey.relabels}
-    for item in survey.relabels:
+    relabels = [item for item in survey.relabels if item.row.key in survey.entries]  # kept versions follow their documents
+    taken = {item.row.key for item in relabels}
+    for item in relabels:
         yield max(job.documents.labels(survey.entries[item.row.key]).changed_us, looked_us)
     for entry in survey.pending:
         row = rows.get(entry.key)

@@ -20,6 +20,7 @@ from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.build import DAMAGED, idle_generations
 from router.ingest.label import Unlabelled
 from router.ingest.survey import Labeller, Survey, has_changed, survey_source
+from router.ingest.versions import is_version, versions_of
 from router.ingest.workshop import SourceJob, Workshop
 from router.ports import DocStore, DocumentInfo, DocumentSource, Manifest
 
@@ -183,6 +184,7 @@ def _source_findings(
         rows=known,
         held=held,
         buried=workshop.manifest.buried(source.tenant, source.name),
+        now_ms=workshop.now_us() // 1000,
     )
     for document_id, kind, detail in (*_present_but_wrong(survey, held), *_absent(survey, known, held, job, workshop)):
         yield Finding(source.tenant, source.name, document_id, kind, detail)
@@ -234,7 +236,7 @@ def _absent(
         elif row.fingerprint == entry.fingerprint:
             yield row.document_id, "changed", "labels or permits say otherwise now whether its contexts may be written outside"
     for row in known.values():
-        if row.state == "indexed" and row.model_id != workshop.embedder.card.id:
+        if row.state in {"indexed", "kept"} and row.model_id != workshop.embedder.card.id:
             yield row.document_id, "other_model", f"embedded by `{row.model_id}`"
 
 
@@ -256,7 +258,7 @@ def _may_be_read_now(job: SourceJob, workshop: Workshop, entry: Entry, row: Mani
 
 def forget_document(source: Source, document_id: str, workshop: Workshop, documents: DocumentSource | None = None) -> Forgotten:
     """Erase a document, and others of its source with the same bytes, from all generations, and keep the content out: the
-    bytes that were indexed, and those that `documents` holds under its key now.
+    bytes that were indexed, those of its kept versions, and those that `documents` holds under its key now.
 
     The hash is buried first: a crash later leaves a document that the next run removes. Raises `UsageError` when
     neither manifest nor store knows the document.
@@ -271,18 +273,23 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
         removed = [item for item in manifest.gone(source=source.name, key=key) if item.tenant == source.tenant]
         if document_id not in held and not removed and all(row.document_id != document_id for row in rows):
             raise _unknown(document_id)
+        versions = versions_of(rows)
         known = {row.content_hash for row in rows if row.document_id == document_id and row.content_hash}
+        known |= {row.content_hash for row in versions.get(key, [])}
         known |= {item.content_hash for item in removed if item.content_hash}
         hashes = sorted(known | _hash_now(documents, key))
         same = [row for row in rows if row.document_id == document_id or row.content_hash in hashes]
-        ids = sorted({document_id, *(row.document_id for row in same)})
+        kept = [row for row in same if is_version(row.key)]
+        kept += [row for one in {row.key for row in same} for row in versions.get(one, []) if row not in kept]
+        ids = sorted({document_id, *(row.document_id for row in (*same, *kept))})
         for content_hash in hashes:
             manifest.bury(source.tenant, source.name, content_hash, at_us=workshop.now_us())
         changes = [LabelChange(source.name, name, held[name].label_digest, None, "forgotten") for name in ids if name in held]
         if changes:
             workshop.record(source.tenant, changes)
         generations = store.forget(source.tenant, ids)
-        manifest.write([_forgotten_row(row) for row in same])
+        manifest.write([_forgotten_row(row) for row in same if not is_version(row.key)])
+        manifest.remove(kept)
         manifest.forget_gone(source.tenant, source.name, [name.removeprefix(f"{source.name}/") for name in ids], hashes)
     return Forgotten(tuple(ids), generations, tuple(hashes))
 

@@ -2,6 +2,8 @@
 
 INVARIANT: a document whose labels cannot be built is dropped, whatever it was labelled before
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: what is taken from a document is taken from its kept versions with it
+(tests/unit/test_ingest_versions.py::test_no_version_shows_what_the_document_denies).
 INVARIANT: a document counts as unchanged only when source, manifest and store agree about it
 (tests/unit/test_ingest_build.py::test_crash_anywhere).
 """
@@ -10,15 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from router.domain import Entry, Labels, ManifestRow, Rejected, Source
+from router.domain import Entry, Labels, ManifestRow, Rejected, Source, label_digest
 from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Labelled, Unlabelled, build_labels
+from router.ingest.versions import check_spans, is_version, parse_version, version_labels, versions_of
 from router.ingest.workshop import Failure, SourceJob
 from router.ports import DocumentInfo, DocumentSource
 
@@ -60,7 +63,7 @@ class Labeller:
     """Labels of a source's entries, computed once for equal rules and narrowing."""
 
     def __init__(self, entity: EntityType, source: Source, documents: DocumentSource) -> None:
-        self._entity, self._source, self._documents = entity, source, documents
+        self.entity, self._source, self._documents = entity, source, documents
         self._known: dict[tuple[str, str], Labelled | Unlabelled] = {}
         self._last: tuple[object, str] = None, ""
 
@@ -68,14 +71,14 @@ class Labeller:
         """`narrowing` is the front matter's part as canonical JSON. Raises `Unlabelled`."""
         raw = self._documents.labels(entry)
         if raw.narrowing or raw.fault:
-            return build_labels(self._entity, self._source, raw, json.loads(narrowing))
+            return build_labels(self.entity, self._source, raw, json.loads(narrowing))
         if raw.rules is not self._last[0]:  # neighbours mostly share their rules
             self._last = raw.rules, json.dumps(raw.rules, default=repr)
         key = self._last[1], narrowing
         known = self._known.get(key)
         if known is None:
             try:
-                known = build_labels(self._entity, self._source, raw, json.loads(narrowing))
+                known = build_labels(self.entity, self._source, raw, json.loads(narrowing))
             except Unlabelled as fault:
                 known = fault
             self._known[key] = known
@@ -92,10 +95,14 @@ def survey_source(
     rows: Mapping[str, ManifestRow],
     held: Mapping[str, DocumentInfo],
     buried: frozenset[str],
+    now_ms: int,
 ) -> Survey:
     """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents.
-    Raises `SourceError`."""
+    Raises `SourceError`, and `UsageError` where versions are to be kept that the schema cannot label."""
     source, survey = job.source, Survey()
+    if job.keep_versions:
+        check_spans(labeller.entity)
+    living: dict[str, Labels] = {}
     _list_entries(survey, job.documents)
     for entry in survey.entries.values():
         row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
@@ -110,11 +117,45 @@ def survey_source(
             _unlabelled(survey, entry, after, row, info, again=_may_be_labelled(labeller, entry, row, job.pipeline))
             continue
         indexed = row is not None and row.state == "indexed"
+        if row is not None and row.state in {"indexed", "writing"}:
+            living[entry.key] = labelled.labels
         _labelled(survey, entry, row, info, labelled, job.pipeline_of(labelled.labels) if indexed else job.pipeline)
-    survey.drops.extend(Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries)
+    _survey_versions(survey, job, rows.values(), held, buried, living, now_ms)
+    survey.drops.extend(
+        Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries and not is_version(key)
+    )
     listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
     survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)
     return survey
+
+
+def _survey_versions(
+    survey: Survey,
+    job: SourceJob,
+    rows: Iterable[ManifestRow],
+    held: Mapping[str, DocumentInfo],
+    buried: frozenset[str],
+    living: Mapping[str, Labels],
+    now_ms: int,
+) -> None:
+    """Versions go with their document, and under its labels, before it. `living` are those of documents that are shown or being written."""
+    drops: list[Drop] = []
+    relabels: list[Relabel] = []
+    for key, its in versions_of(rows).items():
+        most = its[-job.keep_versions :] if job.keep_versions else []
+        for row in its:
+            info, labels, forgotten = held.get(row.document_id), None, row.content_hash in buried
+            if not forgotten and row in most and row.state == "kept" and key in living:
+                labels = version_labels(parse_version(row.narrowing), [living[key]], now_ms)
+            if labels is None or info is None or info.chunks != row.chunks:
+                drops.append(Drop(row.document_id, row, None, "forgotten" if forgotten else "gone"))
+                continue
+            digest = label_digest(job.source.name, labels)
+            if info.label_digest != digest:
+                relabels.append(Relabel(row, labels, digest))
+            elif row.label_digest != digest:
+                survey.corrected.append(replace(row, label_digest=digest))
+    survey.drops[:0], survey.relabels[:0] = drops, relabels
 
 
 def _list_entries(survey: Survey, documents: DocumentSource) -> None:
@@ -123,6 +164,8 @@ def _list_entries(survey: Survey, documents: DocumentSource) -> None:
     for item in documents.entries():
         if isinstance(item, Rejected):
             (survey.notes if item.reason in _NOTES else survey.failures).append(Failure(item.key, item.reason, item.detail))
+        elif is_version(item.key):
+            survey.failures.append(Failure(item.key, "reserved_name", "names that end so are of kept versions; rename it"))
         elif item.key in survey.entries:
             repeated.add(item.key)
         else:

@@ -26,13 +26,15 @@ Contexts = Literal["none", "structure", "both", "claude"]
 @dataclass(frozen=True, slots=True)
 class SourceJob:
     """`contexts`: a plain index, a contextual one, or both; with `claude` a contextual one whose contexts `scribe` has written. A
-    `declared` one is opened as the policy folder declares it, and goes by that at every moment."""
+    `declared` one is opened as the policy folder declares it, and goes by that at every moment.
+    `keep_versions` is how many earlier versions of a document stay."""
 
     source: Source
     documents: DocumentSource
     contexts: Contexts = "structure"
     scribe: Scribe | None = None
     declared: bool = False
+    keep_versions: int = 0
 
     @property
     def pipeline(self) -> str:

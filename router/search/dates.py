@@ -31,10 +31,21 @@ _DAY = timedelta(days=1)
 
 def find_as_of(question: str, today: date) -> date | None:
     """The day whose documents are asked for; None where that is today's."""
+    return _find(question, today)[0]
+
+
+def without_day(question: str, today: date) -> str:
+    """The question apart from the words that name its day: passages of that day do not repeat it. As it is where nothing else is asked."""
+    _, words = _find(question, today)
+    rest = question.replace(words, " ").strip() if words else question
+    return rest or question
+
+
+def _find(question: str, today: date) -> tuple[date | None, str]:
     text = question[:2_000]
     found = _AS_OF.search(text) or (_IN.search(text) if _PAST.search(text) else None)
     day = _last_day(found, today) if found else None
-    return day if day is not None and day < today else None
+    return (day, found.group()) if found and day is not None and day < today else (None, "")
 
 
 def parse_period(text: str) -> tuple[date, date] | None:

@@ -18,13 +18,14 @@ from datetime import date, timedelta
 
 from router.domain import CLASSES, SOURCE_FIELD, Labels
 from router.errors import UsageError
-from router.filters import ALWAYS, And, EntityType, Eq, Field, Filter, Ge, Has, In, Le, Lt, Not, Or, Overlaps, Scalar, Within
+from router.filters import ALWAYS, And, EntityType, Eq, Field, Filter, Ge, Gt, Has, In, Le, Lt, Not, Or, Overlaps, Scalar, Within
 from router.lexicon import code_name
 from router.search.dates import find_as_of, parse_period, to_ms
 
 NEVER_NAMED = frozenset({"tenant", "groups"})
 """Labels that say who may see a document: they would name other people's groups."""
 IN_FORCE = "effective_from"
+UNTIL = "effective_to"
 ENTITY = "entity"
 """What passages are narrowed by that is no label: a code, product or name that they hold."""
 MOST_FILTERS = 20
@@ -74,6 +75,17 @@ def build_fields(document_type: EntityType, sources: Iterable[str], labels: Iter
         name: tuple(sorted(found, key=lambda value: (str(value), str(type(value))))) for name, found in values.items() if found
     }
     return Fields(tuple(sorted(sources)), {name: document_type.fields[name] for name in kept}, kept)
+
+
+def holding_at(document_type: EntityType, at_ms: int) -> Filter:
+    """Leaves out what no longer holds then, and of what has an end what does not hold yet; says nothing where documents have no such
+    day."""
+    if document_type.fields.get(UNTIL) != Field("long", required=False):
+        return ALWAYS
+    begun: Filter = ALWAYS
+    if document_type.fields.get(IN_FORCE) == Field("long", required=False):
+        begun = Or((Not(Has(IN_FORCE)), Le(IN_FORCE, at_ms)))
+    return Or((Not(Has(UNTIL)), And((Gt(UNTIL, at_ms), begun))))
 
 
 # --- asked for --------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class _Changes:
     def _apply(self, survey: Survey | None) -> None:
         assert survey is not None
         report = SourceReport("manuals", worlds.TENANT)
-        _SourceLine(self._tenant, self._job, report, {}, {}).apply_relabels(survey)
+        _SourceLine(self._tenant, self._job, report, {}, {}).apply_relabels(survey.relabels)
         assert report.relabelled == DOCUMENTS
 
     def _survey(self, pages: Path, group: str) -> Survey:
@@ -78,13 +78,13 @@ class _Changes:
         workshop, job = self._router.workshop, self._router.jobs(["manuals"])[0]
         generation = workshop.store.generation(worlds.TENANT) or ""
         survey = survey_source(
-            job.source,
-            job.documents,
+            job,
             Labeller(workshop.entity, job.source, job.documents),
             generation=generation,
             rows={row.key: row for row in workshop.manifest.rows(worlds.TENANT, generation)},
             held={info.document_id: info for info in workshop.store.documents(worlds.TENANT)},
             buried=frozenset(),
+            now_ms=workshop.now_us() // 1000,
         )
         assert len(survey.relabels) == DOCUMENTS
         return survey

@@ -22,6 +22,7 @@ from router.domain import (
     Found,
     Generation,
     IndexedDocument,
+    ManifestRow,
     ModelCard,
     Search,
     Span,
@@ -54,6 +55,7 @@ from router.filters import (
     compile_filter,
     matches,
 )
+from router.ingest.versions import read_document
 from router.ports import DocStore
 from tests.conformance import corpus
 from tests.conformance.corpus import ENTITY, HOSTILE, MODEL, NEIGHBOUR, OTHER_MODEL, TENANT, document, labels, twinned
@@ -660,6 +662,28 @@ def test_everything_comes_back(lab: Lab) -> None:
     )
     assert loaded[0].token_ids == b""
     assert [got.chunk for got in lab.store.siblings(TENANT, item.document_id, 1, 1, ALWAYS, deadline_s=60)] == [bare]
+    assert lab.store.verify(TENANT) == []
+
+
+def test_a_document_read_back_is_whole(lab: Lab) -> None:
+    """What is kept of an earlier version is what was searched: text, contexts, names and vectors, in both indexes."""
+    item = twinned(_naming(document("a", labels(rank=1), "one", "two"), "pn-1!", "inc-2"), "harrow", "wickham")
+    put(lab.store, [item, document("b", labels(rank=1), "three")])
+    row = ManifestRow(TENANT, "g-1", "s", "a", "indexed", "f", "h", chunks=4)
+    kept = read_document(lab.store, TENANT, row, ENTITY, key="a@@00000000000f", replaces="s/a")
+    assert kept is not None
+    assert read_document(lab.store, TENANT, replace(row, chunks=5), ENTITY, key="x", replaces="s/a") is None
+    assert (kept.document_id, kept.labels) == ("s/a@@00000000000f", item.labels)
+    for before, after in ((item.chunks, kept.chunks), (item.contextual, kept.contextual)):
+        for (old, vectors), (new, same) in zip(before, after, strict=True):
+            assert new.chunk_id == old.chunk_id.replace("s/a#", "s/a@@00000000000f#")
+            assert new == replace(
+                old, chunk_id=new.chunk_id, document_id=kept.document_id, meta={**old.meta, "supersedes": "s/a"}
+            )
+            assert same == vectors
+    put(lab.store, [kept])
+    found = lab.store.superseding(TENANT, ["s/a"], ALWAYS, deadline_s=60)
+    assert [one.chunk.chunk_id for one in found] == ["s/a@@00000000000f#0"]
     assert lab.store.verify(TENANT) == []
 
 
