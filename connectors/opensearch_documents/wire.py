@@ -42,9 +42,10 @@ LEAST_ENTRIES = 20
 PATIENCE_S = 120.0
 """How long writes that are told to wait are sent again."""
 RECOVERY_S = 4.0
-"""How long a question waits for a shard that is missing."""
+"""How long a question waits for a shard that is missing or a node that is busy, and half of what it has left at most."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RECOVERY_PAUSE_S = 0.05, 5.0, 0.4
 _RECOVERS = frozenset({"store_unavailable", "store_unreachable"})
+_AGAIN = _RECOVERS | {"store_busy"}
 _SAFE_METHODS = frozenset({"DELETE", "GET", "HEAD"})
 _SAFE_CALLS = frozenset(
     {
@@ -61,7 +62,6 @@ _SAFE_CALLS = frozenset(
     }
 )
 """Calls that may be sent twice. Of all others it must be read what became of them."""
-_BUSY_TRIES = 3
 _NDJSON = {"content-type": "application/x-ndjson"}
 _BULK_FIELDS = "errors,items.*._id,items.*.status,items.*.error.type,error.type,status"
 
@@ -133,13 +133,15 @@ class Wire:
         params: Mapping[str, Any] | None = None,
         absent_ok: bool = False,
         lines: bool = False,
+        busy_s: float = RECOVERY_S,
     ) -> Any:
         """One request. None for what is not there, where that is no fault. A host that fails gives way to the next; one that says
         nothing costs half of what is left, is asked once and then by nobody for a while; one that is busy is asked again after a
         pause. What may not be sent twice is sent again only when it reached nobody."""
         safe = method in _SAFE_METHODS or path.rpartition("/")[2] in _SAFE_CALLS
         text = body if isinstance(body, str) or body is None else json.dumps(body)
-        tries, busy, pause_s, slow = 0, 0, _FIRST_PAUSE_S, False
+        tries, pause_s, slow = 0, _FIRST_PAUSE_S, False
+        busy_until = time.monotonic() + (deadline.left_s() if deadline.patient else min(busy_s, deadline.left_s() / 2))
         while True:
             left_s = deadline.left_s()
             wait_s = left_s / 2 if self._several and safe and not slow else left_s
@@ -164,8 +166,7 @@ class Wire:
             except exceptions.TransportError as error:
                 tries += 1
                 if _is_busy(error) and safe:
-                    busy += 1
-                    if (busy >= _BUSY_TRIES and not deadline.patient) or deadline.left_s() <= pause_s:
+                    if time.monotonic() + pause_s >= busy_until:
                         raise translate(error) from None
                     time.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -178,14 +179,12 @@ class Wire:
         """Answers of several searches in one request, each as it came; None where the index is not there. While a cluster that
         lost a node names new primaries, a shard is missing for a moment: asked again as long as half of the deadline is left. A part
         that a node is too busy for is asked again like a whole request."""
-        end, pause_s, tries = time.monotonic() + min(RECOVERY_S, deadline.left_s() / 2), _FIRST_PAUSE_S, 0
+        end, pause_s = time.monotonic() + min(RECOVERY_S, deadline.left_s() / 2), _FIRST_PAUSE_S
         while True:
             try:
                 answers = self._search_once(index, parts, deadline)
-                tries += 1
                 codes = {_code_of(answer) for answer in answers or ()}
-                again = codes & _RECOVERS or ("store_busy" in codes and tries < _BUSY_TRIES)
-                if not again or time.monotonic() + pause_s > end:
+                if not codes & _AGAIN or time.monotonic() + pause_s > end:
                     return answers
             except SourceError as error:
                 if not self._several or error.code not in _RECOVERS or time.monotonic() + pause_s > end:
@@ -230,6 +229,7 @@ class Wire:
                     params={"filter_path": _BULK_FIELDS, "timeout": "30s"},
                     deadline=Deadline(PATIENCE_S),
                     lines=True,
+                    busy_s=4 * _FIRST_PAUSE_S,  # then smaller batches are more likely to be taken
                 )
             except SourceError as error:
                 if error.code != "store_busy":
