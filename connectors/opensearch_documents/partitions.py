@@ -58,6 +58,7 @@ TRIES = 3
 _EXPUNGE_S = 300.0
 _COPY_S = 3600.0
 _SETTLE_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
 _GENERATION = re.compile(r"g-\d{6,}")
 _DERIVED = "index.knn.derived_source.enabled"
 META_PART = json.dumps({"size": 2, "query": {"ids": {"values": [META_ID]}}, "_source": ["meta"]})
@@ -308,18 +309,21 @@ class Partitions:
 
     def _settle(self, write: Callable[[], Done], read: Callable[[], Done | None]) -> Done:
         """A write that must not be done twice. Where it failed, or its answer was lost, what is there says what became of it: it is
-        sent again only when it was not done, and only as long as it still may be."""
-        for last in (False, False, True):
+        sent again only when it was not done, and only as long as it still may be: three times, and for as long as a request may take
+        where the node is too busy for it."""
+        end, pause_s, tries = time.monotonic() + self._wait_s, _SETTLE_PAUSE_S, 0
+        while True:
             try:
                 return write()
             except SourceError as error:
                 done = read()
                 if done is not None:
                     return done
-                if last or not error.retryable:
+                tries += error.code != "store_busy"
+                if not error.retryable or tries >= 3 or time.monotonic() + pause_s > end:
                     raise
-            time.sleep(_SETTLE_PAUSE_S)
-        raise failure(503, "")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def prepare(self, state: Partition, filed: Sequence[Filed], labels: Sequence[Labels], model: ModelCard | None) -> Partition:
         """Fields and shapes are there before the first entry that has them, and so is the vectors' field."""

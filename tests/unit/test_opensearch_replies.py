@@ -642,6 +642,21 @@ def test_an_own_entry_that_did_not_arrive_is_sent_again(index: Index) -> None:
     assert sum(method == "PUT" for method, path in index.asked if "/_doc/meta" in path) == index.seq - 1 + len(lost)
 
 
+def test_an_own_entry_that_a_busy_node_rejects_is_sent_until_it_is_taken(index: Index) -> None:
+    """A rejected write was not done, so an index run waits as it does with chunks."""
+    rejected: list[int] = []
+
+    def own(handler: Handler, raw: bytes) -> Any:
+        if handler.command == "PUT" and len(rejected) < 5:
+            rejected.append(1)
+            return 429, {"error": {"type": "rejected_execution_exception"}}
+        return index.own_entry(handler.command, handler.path, raw)
+
+    index.instead["/_doc/meta"] = own
+    index.put()
+    assert len(rejected) == 5
+
+
 @pytest.mark.parametrize("broken", [True, False])
 def test_an_own_entry_that_somebody_else_wrote(index: Index, broken: bool) -> None:
     """Also where our answer was lost: what is there is compared, and it is not ours."""
