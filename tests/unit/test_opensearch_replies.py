@@ -647,14 +647,14 @@ def test_an_own_entry_that_a_busy_node_rejects_is_sent_until_it_is_taken(index: 
     rejected: list[int] = []
 
     def own(handler: Handler, raw: bytes) -> Any:
-        if handler.command == "PUT" and len(rejected) < 5:
+        if handler.command == "PUT" and len(rejected) < 3:
             rejected.append(1)
             return 429, {"error": {"type": "rejected_execution_exception"}}
         return index.own_entry(handler.command, handler.path, raw)
 
     index.instead["/_doc/meta"] = own
     index.put()
-    assert len(rejected) == 5
+    assert len(rejected) == 3  # one more than what fails otherwise
 
 
 @pytest.mark.parametrize("broken", [True, False])
