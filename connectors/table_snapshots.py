@@ -383,9 +383,9 @@ class _Draft:
         stood = {f"c{number}": _cells(values) for number, values in enumerate(zip(*batch, strict=True))}
         if not stood:
             return
-        self._con.register("batch", stood)
         try:
             with _translated("table_value", "", ""):
+                self._con.register("batch", stood)
                 self._con.execute(f"INSERT INTO {target} SELECT {cells} FROM batch")
         except SourceError:
             wrong = next((column for number, column in enumerate(columns) if self._is_wrong(number, column)), None)
@@ -393,13 +393,15 @@ class _Draft:
             kind = f" that is no {wrong.type}" if wrong is not None else " that cannot be kept"
             raise SourceError("table_value", f"{where} holds a value{kind}", _RETYPE(name)) from None
         finally:
-            self._con.unregister("batch")
+            with _translated("table_failed", f"the copy of table `{name}` did not come to its end", _DISK):
+                self._con.unregister("batch")
 
     def _is_wrong(self, number: int, column: RowColumn) -> bool:
         cast = _cast(number, column)
         try:
-            self._con.execute(f"SELECT count({cast}) FROM batch").fetchall()
-        except duckdb.Error:
+            with _translated("table_value", "", ""):
+                self._con.execute(f"SELECT count({cast}) FROM batch").fetchall()
+        except SourceError:
             return True
         return False
 
@@ -499,12 +501,19 @@ def _translated(code: str, message: str, hint: str) -> Iterator[None]:
     except PointsmanError:
         raise
     except (duckdb.Error, OSError, UnicodeError, RuntimeError) as error:
-        # Where the engine itself hears Ctrl-C it takes the signal and says so in its own words; nobody else interrupts here.
-        if isinstance(error, duckdb.InterruptException) or (
-            isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
-        ):
+        if _is_interrupt(error):
             raise KeyboardInterrupt from None
         raise SourceError(code, message, hint) from None
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Where the engine itself hears Ctrl-C it takes the signal and says so in one of its own ways; nobody else interrupts here. What a
+    cell makes it say is of a class below `Error`."""
+    if type(error) is duckdb.Error:
+        return str(error).startswith("KeyboardInterrupt")
+    return isinstance(error, duckdb.InterruptException) or (
+        isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+    )
 
 
 def _is_locked(path: str) -> bool:

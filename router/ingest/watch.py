@@ -12,7 +12,7 @@ INVARIANT: nothing waits longer for its next try than `MOST_REST_S`, or the inte
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,6 +37,8 @@ class Stop:
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.signal = 0
+        self._selector = selectors.DefaultSelector()  # `select` itself knows no more than 1,024 open files
+        self._selector.register(self._read, selectors.EVENT_READ)
 
     def ask(self, number: int, _: object = None) -> None:
         """A handler for `signal.signal`. Raises `KeyboardInterrupt` where it is asked again."""
@@ -57,11 +59,12 @@ class Stop:
         """Whether it was asked within that time."""
         until_s = time.monotonic() + for_s
         while not self.signal and (left_s := until_s - time.monotonic()) > 0:
-            select.select([self._read], [], [], left_s)
+            self._selector.select(left_s)
         return bool(self.signal)
 
     def close(self) -> None:
         """Let go of the pipe."""
+        self._selector.close()
         os.close(self._read)
         os.close(self._write)
 

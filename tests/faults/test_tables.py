@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from connectors.duckdb_tables import DuckTables
+from connectors.table_snapshots import _translated
 from router.domain import ColumnGrant, SqlLimits, TableGrant
 from router.errors import SourceError
 from router.filters import Always
@@ -92,6 +93,22 @@ def test_ctrl_c_leaves_the_old_snapshot(world, kind):
     assert world.snapshots.current() == before
     assert drafted(world) == 0
     assert world.rows("SELECT sum(n) FROM t") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("error", "interrupt"),
+    [
+        (duckdb.Error("KeyboardInterrupt: "), True),
+        (duckdb.InterruptException("INTERRUPT Error"), True),
+        (RuntimeError("Query interrupted"), True),
+        (duckdb.ConversionException("Could not convert string 'KeyboardInterrupt: ' to INT64"), False),
+        (duckdb.ConversionException("KeyboardInterrupt: interrupted"), False),
+    ],
+)
+def test_ctrl_c_in_the_engines_own_words(error, interrupt):
+    """Also while it registers or reads a batch: then its words are all there is of the signal. A cell's words are none."""
+    with pytest.raises(KeyboardInterrupt if interrupt else SourceError), _translated("table_value", "no", ""):
+        raise error
 
 
 def test_two_runs_at_once(world):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -138,3 +139,19 @@ def test_a_signal_wakes_who_waits(stop: Stop) -> None:
         assert time.monotonic() - began < 5
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_process_with_many_open_files_can_wait() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_030)]
+    try:
+        stop = Stop()
+        assert not stop.wait(0.01)
+        stop.ask(signal.SIGTERM)
+        assert stop.wait(5.0)
+        stop.close()
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
