@@ -448,8 +448,9 @@ class Partitions:
 
     def expunge(self, index: str) -> None:
         """Rewrite what is left and drop the log of writes, until no removed entry is kept. The engine keeps them for copies that
-        might have missed the removal, and asks these every thirty seconds."""
-        end = Deadline(_EXPUNGE_S)
+        might have missed the removal, and asks these every thirty seconds; the commit that held them goes with the next one after that, so
+        it is done once more."""
+        end, clean = Deadline(_EXPUNGE_S), False
         while True:
             for path, params in (
                 ("_flush", {"force": "true", "wait_if_ongoing": "true"}),
@@ -461,11 +462,12 @@ class Partitions:
             check_shards(held)
             with reading():
                 deleted = count_of(held["_all"]["total"]["docs"]["deleted"])
-            if not deleted:
+            if clean and not deleted:
                 return
+            clean = not deleted
             if end.is_over():
                 raise SourceError("store_busy", "OpenSearch still holds the old text", "try again in a moment", retryable=True)
-            time.sleep(1.0)
+            time.sleep(0.1 if clean else 1.0)
 
 
 def _place_of(reply: Any, index: str) -> tuple[int, int]:
