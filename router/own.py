@@ -33,7 +33,7 @@ def seek_by_own(asking: Asking, embedded: Embedded, text: str, own: Embedder) ->
         )
     except Exception as error:  # noqa: BLE001 (a model may fail in any way; the leg over words stands without it)
         asking.watch.note(note="left out")
-        _say(asking, "embed", f"{_code(error)}: only the lexical leg was searched")
+        say(asking, "embed", f"{code_of(error)}: only the lexical leg was searched")
         return _without(embedded)
     return replace(made, vector=embedded.vector, sought=made.vector)
 
@@ -46,7 +46,7 @@ def reorder_by_own(asking: Asking, text: str, head: Sequence[Stored], own: OwnRe
     purpose = Purpose(asking.principal.name, "rerank", frozenset(), asking.decision_id)
 
     def judge() -> list[float]:
-        scores = own.model.rerank(text, [_shown(item) for item in judged], purpose, deadline_s=0.9 * deadline_s)
+        scores = own.model.rerank(text, [shown_text(item) for item in judged], purpose, deadline_s=0.9 * deadline_s)
         if len(scores) != len(judged) or not all(map(math.isfinite, scores)):
             raise SourceError("model_output", "the model gave scores that are none", "check its files")
         return scores
@@ -55,7 +55,7 @@ def reorder_by_own(asking: Asking, text: str, head: Sequence[Stored], own: OwnRe
         scores = asking.watch.stage("rerank_own", lambda: asking.line.threads.within(deadline_s, judge))
     except Exception as error:  # noqa: BLE001 (whatever it is, the order that there was stands)
         asking.watch.note(note="failed")
-        _say(asking, "rerank", f"{_code(error)}: ranked without the model of your own")
+        say(asking, "rerank", f"{code_of(error)}: ranked without the model of your own")
         return order
     asking.watch.note(count_in=len(judged), count_out=len(judged))
     best = sorted(range(len(judged)), key=lambda at: -scores[at])  # stable: ties keep their order
@@ -67,16 +67,16 @@ def _without(embedded: Embedded) -> Embedded:
     return replace(embedded, sought=b"", token_ids=b"", token_vectors=b"", token_scale=1.0)
 
 
-def _shown(item: Stored) -> str:
+def shown_text(item: Stored) -> str:
     """What a passage is to a judge: its title and its own text, never its context."""
     return f"{item.chunk.title}\n{item.chunk.text}" if item.chunk.title else item.chunk.text
 
 
-def _code(error: Exception) -> str:
+def code_of(error: Exception) -> str:
     return error.code if isinstance(error, PointsmanError) else type(error).__name__
 
 
-def _say(asking: Asking, stage: str, reason: str) -> None:
+def say(asking: Asking, stage: str, reason: str) -> None:
     entry = Degraded(stage, reason)
     if entry not in asking.found.degraded:
         asking.found.degraded.append(entry)

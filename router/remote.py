@@ -19,11 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from router.domain import CLASSES, Degraded, Embedded, Labels, Purpose, Stored
+from router.domain import CLASSES, Embedded, Labels, Purpose, Stored
 from router.egress import Egress, RemoteReranker
-from router.errors import LedgerError, PointsmanError
+from router.errors import LedgerError
 from router.line import Asking
-from router.own import seek_by_own
+from router.own import code_of, say, seek_by_own, shown_text
 
 _WORD = re.compile(r"\w+")
 _HIGHEST = len(CLASSES) - 1
@@ -53,7 +53,7 @@ def seek(asking: Asking, embedded: Embedded, text: str, beside: Iterable[Labels]
         raise
     except Exception as error:  # noqa: BLE001 (a stranger may fail in any way; the leg over words stands without it)
         asking.watch.note(note="left out")
-        _say(asking, "embed", f"{_code(error)}: only the lexical leg was searched")
+        say(asking, "embed", f"{code_of(error)}: only the lexical leg was searched")
         return replace(embedded, sought=b"")
     return replace(embedded, sought=vector)
 
@@ -69,7 +69,7 @@ def reorder(asking: Asking, text: str, head: Sequence[Stored], allowed: Sequence
     if not sent:
         return order
     deadline_s = min(asking.watch.left_s(), asking.question.deadline_s * asking.line.rerank_share)
-    texts = [_shown(item) for item in sent]
+    texts = [shown_text(item) for item in sent]
     purpose = Purpose(asking.principal.name, "rerank", classes, asking.decision_id)
     call = partial(egress.reranker(remote).rerank, text, texts, purpose, deadline_s=0.9 * deadline_s)
     try:
@@ -78,7 +78,7 @@ def reorder(asking: Asking, text: str, head: Sequence[Stored], allowed: Sequence
         raise
     except Exception as error:  # noqa: BLE001 (whatever a stranger does, the local order stands)
         asking.watch.note(note="failed")
-        _say(asking, "rerank", f"{_code(error)}: ranked on this machine alone")
+        say(asking, "rerank", f"{code_of(error)}: ranked on this machine alone")
         return order
     asking.watch.note(count_in=len(sent), count_out=len(sent))
     best = sorted(range(len(sent)), key=lambda at: -scores[at])  # stable: ties keep the local order
@@ -115,24 +115,9 @@ def _split(
     open_ = egress.permitted(provider, "rerank", asked.union(class_of(item.labels) for item in allowed))
     sent = [item for item in allowed if class_of(item.labels) in open_] if asked <= open_ else []
     if not sent:
-        _say(asking, "rerank", "disclosure_not_permitted: ranked on this machine alone")
+        say(asking, "rerank", "disclosure_not_permitted: ranked on this machine alone")
     elif len(sent) < len(allowed):
         stay = sorted({class_of(item.labels) for item in allowed} - open_)
         names = ", ".join(CLASSES[one] for one in stay)
-        _say(asking, "rerank", f"what is {names} was not sent to `{provider}`: it keeps the place that it has on this machine")
+        say(asking, "rerank", f"what is {names} was not sent to `{provider}`: it keeps the place that it has on this machine")
     return sent, asked.union(class_of(item.labels) for item in sent)
-
-
-def _shown(item: Stored) -> str:
-    """What a passage is to a reranker: its title and its own text, never its context."""
-    return f"{item.chunk.title}\n{item.chunk.text}" if item.chunk.title else item.chunk.text
-
-
-def _code(error: Exception) -> str:
-    return error.code if isinstance(error, PointsmanError) else type(error).__name__
-
-
-def _say(asking: Asking, stage: str, reason: str) -> None:
-    entry = Degraded(stage, reason)
-    if entry not in asking.found.degraded:
-        asking.found.degraded.append(entry)

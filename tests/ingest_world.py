@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from connectors.folder import SETTLED_S, Folder
 from connectors.local_models import MiniLM, load_embedder
 from connectors.manifest import open_manifest
 from connectors.sqlite_documents import SqliteDocuments
-from router.domain import SOURCE_FIELD, LabelChange, Source, label_digest
+from router.domain import SOURCE_FIELD, Content, Entry, LabelChange, RawLabels, Rejected, Source, label_digest
 from router.filters import Always, EntityType, Eq, Field, compile_filter
 from router.ingest.blocks import LIMITS, ParseLimits
 from router.ingest.build import index_sources
@@ -115,3 +115,21 @@ class World:
 
     def failed(self, report: SourceReport) -> dict[str, str]:
         return {failure.key: failure.reason for failure in report.failures}
+
+
+class Shelf:
+    """A source in memory: what stands there and under which groups."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def entries(self) -> Iterator[Entry | Rejected]:
+        for key, (text, _) in sorted(self.held.items()):
+            yield Entry(key, len(text), text, f"file:///{key}")
+
+    def labels(self, entry: Entry) -> RawLabels:
+        return RawLabels(({"groups": list(self.held[entry.key][1]), "sensitivity": "internal"},))
+
+    def read(self, entry: Entry) -> Content:
+        text = self.held[entry.key][0]
+        return Content(text.encode(), entry.key, text, title=entry.key, ready=True, passage=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from connectors.folder import Folder
 from connectors.manifest import open_manifest
 from connectors.sqlite_documents import SqliteDocuments
-from router.domain import Content, Entry, LabelChange, ModelCard, RawLabels, Rejected, Search, Source, Switched, label_digest
+from router.domain import Content, Entry, LabelChange, ModelCard, Search, Source, Switched, label_digest
 from router.errors import SourceError, UsageError
 from router.filters import And, Has, Overlaps
 from router.ingest import build
@@ -24,7 +24,7 @@ from router.ingest.generations import RolledBack, roll_back
 from router.ingest.reconcile import forget_document, verify_index
 from router.ingest.workshop import SourceJob, Workshop
 from tests.conformance.labs import quick_folder
-from tests.ingest_world import DOCUMENT, RULES, TENANT, World, embedder
+from tests.ingest_world import DOCUMENT, RULES, TENANT, Shelf, World, embedder
 from tests.unit.test_ingest_build import Breaking, Killed, contents
 
 HR_ONLY = RULES + "  - { match: 'hr/**', groups: [corp:hr], sensitivity: confidential }\n"
@@ -297,24 +297,6 @@ class _Entered:
 # --- whatever happens -------------------------------------------------------------------------------------------------
 
 GROUPS = ("corp:a", "corp:b", "corp:c")
-
-
-class Shelf:
-    """A source in memory: what stands there and under which groups."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-    def entries(self) -> Iterator[Entry | Rejected]:
-        for key, (text, _) in sorted(self.held.items()):
-            yield Entry(key, len(text), text, f"file:///{key}")
-
-    def labels(self, entry: Entry) -> RawLabels:
-        return RawLabels(({"groups": list(self.held[entry.key][1]), "sensitivity": "internal"},))
-
-    def read(self, entry: Entry) -> Content:
-        text = self.held[entry.key][0]
-        return Content(text.encode(), entry.key, text, title=entry.key, ready=True, passage=True)
 
 
 class Office:

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import tests.ingest_world
 from connectors.folder import Folder
 from connectors.manifest import open_manifest
 from connectors.sqlite_documents import SqliteDocuments
-from router.domain import Content, Entry, LabelChange, RawLabels, Rejected, Search, Source
+from router.domain import LabelChange, Search, Source
 from router.errors import SourceError, UsageError
 from router.filters import And, EntityType, Field, Has, Overlaps
 from router.ingest.build import index_sources
@@ -39,7 +38,7 @@ from router.ingest.versions import (
     versions_of,
 )
 from router.ingest.workshop import SourceJob, Workshop
-from tests.ingest_world import DOCUMENT, RULES, TENANT, World, embedder
+from tests.ingest_world import DOCUMENT, RULES, TENANT, Shelf, World, embedder
 from tests.unit.test_ingest_build import Breaking, Killed
 
 SPANNED = EntityType("Document", {**DOCUMENT.fields, UNTIL: Field("long", required=False)})
@@ -360,22 +359,6 @@ def test_crash_anywhere_while_keeping(tmp_path: Path, full: bool) -> None:
 # --- any sequence -----------------------------------------------------------------------------------------------------
 
 GROUPS = ("corp:a", "corp:b", "corp:c")
-
-
-class Shelf:
-    def __init__(self) -> None:
-        self.held: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-    def entries(self) -> Iterator[Entry | Rejected]:
-        for key, (text, _) in sorted(self.held.items()):
-            yield Entry(key, len(text), text, f"file:///{key}")
-
-    def labels(self, entry: Entry) -> RawLabels:
-        return RawLabels(({"groups": list(self.held[entry.key][1]), "sensitivity": "internal"},))
-
-    def read(self, entry: Entry) -> Content:
-        text = self.held[entry.key][0]
-        return Content(text.encode(), entry.key, text, title=entry.key, ready=True, passage=True)
 
 
 class Office:
