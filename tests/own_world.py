@@ -45,6 +45,7 @@ def write_folder(folder: Path, model: bytes, files: Mapping[str, Any] | None = N
         "vocab.txt": "\n".join(VOCABULARY) + "\n" if vocabulary is None else vocabulary,
         "config.json": {"model_type": "bert", "max_position_embeddings": 128},
         "1_Pooling/config.json": {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
+        "tokenizer_config.json": {"do_lower_case": True},
         **(files or {}),
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -192,7 +192,7 @@ class BiEncoder:
         """Width of a token's vector and of a text's, by a first run; and that it bears its longest text and its last piece."""
         ids = self._pieces.encode(self._question + _TRIED, self._limit)
         (found,) = self._network.run([self._output], ids)
-        longest = (ids[:-1] * self._limit)[: min(self._limit, LONGEST) - 1]
+        longest = (ids[:-1] * self._limit)[: self._limit - 1]
         self._network.run([self._output], [*longest, self._pieces.size - 1])
         dimensions, said = found.shape[-1], self._files.said("1_Pooling/config.json").get("word_embedding_dimension")
         declared = self._choices.dimensions or (None if self._pooling == "model" else said)

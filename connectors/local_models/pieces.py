@@ -57,17 +57,31 @@ def load_pieces(files: ModelFiles) -> Pieces:
 
 
 def _load_words(files: ModelFiles, said: dict[str, Any]) -> WordPiece:
-    lowered = said.get("do_lower_case", True) is not False
-    accents = said.get("strip_accents")
-    reading = Reading(
-        lowered=lowered,
-        without_accents=lowered if accents is None else bool(accents),
-        chinese_apart=said.get("tokenize_chinese_chars", True) is not False,
-    )
     try:
-        return WordPiece(files.beside["vocab.txt"].decode().replace("\r\n", "\n"), reading)
+        text = files.beside["vocab.txt"].decode().replace("\r\n", "\n")
+        return WordPiece(text, _read_reading(files, said, text))
     except (UnicodeDecodeError, KeyError):
         raise broken(files.folder, "its `vocab.txt` is no vocabulary of BERT's, with [UNK], [CLS] and [SEP]") from None
+
+
+def _read_reading(files: ModelFiles, said: dict[str, Any], vocabulary: str) -> Reading:
+    """By tokenizer_config.json; what that does not say by the normaliser in tokenizer.json; and where neither says whether letters are
+    lowered, by the vocabulary: one with capitals was made of text that kept them."""
+    normalizer = files.said("tokenizer.json").get("normalizer")
+    also = normalizer if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer" else {}
+    lowered = said.get("do_lower_case", also.get("lowercase"))
+    if lowered is None:
+        lowered = not any(map(_has_capitals, vocabulary.split("\n")))
+    accents = said.get("strip_accents", also.get("strip_accents"))
+    return Reading(
+        lowered=lowered is not False,
+        without_accents=lowered is not False if accents is None else bool(accents),
+        chinese_apart=said.get("tokenize_chinese_chars", also.get("handle_chinese_chars")) is not False,
+    )
+
+
+def _has_capitals(piece: str) -> bool:
+    return piece != piece.lower() and not (piece.startswith("[") and piece.endswith("]"))
 
 
 class _Foreign:

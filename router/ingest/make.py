@@ -323,9 +323,7 @@ class Maker:
         else:
             chunks = told
         vectors = self._vectors([*chunks, *twins], labelled, limit)
-        if vectors and not any(vectors[0].vector):
-            detail = "its class may not go to the embedder: it is found by its words alone"
-            self.notes.append(Failure(entry.key, "disclosure_not_permitted", detail))
+        self._note_without_vector(entry, vectors, labelled)
         document = IndexedDocument(
             self._source.name,
             f"{self._source.name}/{entry.key}",
@@ -396,6 +394,18 @@ class Maker:
         except SourceError as error:
             raise _Unembedded(error, labelled) from error
         return [vectors[text] for text in texts]
+
+    def _note_without_vector(self, entry: Entry, vectors: Sequence[Embedded], labelled: Labelled) -> None:
+        """Why a document, or a piece of it, is found by its words alone: it may not be sent, or the model knows no word of it."""
+        without, hosted = sum(not any(one.vector) for one in vectors), self._workshop.hosted
+        if not without:
+            return
+        if hosted is not None and not hosted.permits(self._source.tenant, class_of(labelled.labels)):
+            detail = "its class may not go to the embedder: it is found by its words alone"
+            self.notes.append(Failure(entry.key, "disclosure_not_permitted", detail))
+        else:
+            detail = f"the embedder gives no vector for {without} of {len(vectors)} chunks: they are found by their words alone"
+            self.notes.append(Failure(entry.key, "no_vector", detail))
 
     def _meta(self, entry: Entry, front: Mapping[str, Any], labelled: Labelled) -> dict[str, str]:
         """Front matter that is neither label nor field of a chunk, as text."""

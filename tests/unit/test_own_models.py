@@ -15,6 +15,7 @@ from connectors.local_models.tokens import build_basis
 from router.domain import Purpose
 from router.errors import SourceError, UsageError
 from tests import onnx_file
+from tests.ingest_world import RULES, World
 from tests.own_world import (
     VOCABULARY,
     WORDS,
@@ -116,6 +117,58 @@ def test_cased_words_and_accents_are_kept_where_the_folder_says_so(tmp_path):
     uncased = opened(write_bi_encoder(tmp_path / "uncased"))
     assert pieces_of(cased.embed_question("Pump é pump", PURPOSE)) == ["Pump", "é", "pump"]
     assert pieces_of(uncased.embed_question("Pump é pump", PURPOSE)) == ["pump", "pump"]
+
+
+@pytest.mark.parametrize(
+    ("said", "vocabulary", "lowered"),
+    [
+        ({"normalizer": {"type": "BertNormalizer", "lowercase": False}}, None, False),
+        ({"normalizer": {"type": "BertNormalizer", "lowercase": True}}, None, True),
+        ({"normalizer": {"type": "NFC"}}, None, False),
+        (None, None, False),
+        (None, "\n".join(word for word in VOCABULARY if word != "Pump"), True),
+    ],
+)
+def test_case_is_read_and_not_guessed(tmp_path, said, vocabulary, lowered):
+    """Where tokenizer_config.json does not speak of it, tokenizer.json does, or else the capitals of the vocabulary."""
+    files = {"tokenizer_config.json": None, "tokenizer.json": said}
+    model = opened(write_folder(tmp_path / "m", onnx_file.bi_encoder(axes(64)), files, vocabulary))
+    one, other = (model.embed_question(text, PURPOSE).vector for text in ("Pump valve", "pump valve"))
+    assert (one == other) is lowered
+
+
+def test_text_of_unknown_words_is_said_to_have_no_vector(tmp_path):
+    """Nothing is kept from anybody there: the model knows none of its words."""
+    world = World(tmp_path / "world")
+    world.write("labels.yaml", RULES)
+    world.write("a.md", "zzz qqq xxy\n")
+    world.write("b.md", "the pump\n")
+    report = world.index(models=opened(write_bi_encoder(tmp_path / "m")))
+    assert [(note.key, note.reason) for note in report.notes] == [("a.md", "no_vector")]
+
+
+def test_the_declared_longest_text_is_tried(tmp_path):
+    """A model that bears 600 tokens is refused where 4,096 are declared, when it is opened and not in the middle of an index."""
+    table, positions = axes(64), np.zeros((600, 64), np.float32)
+    made = onnx_file.model(
+        [
+            onnx_file.node("CumSum", ["attention_mask", "axis"], "place"),
+            onnx_file.node("Gather", ["positions", "place"], "placed", axis=0),
+            onnx_file.node("Gather", ["table", "input_ids"], "meant", axis=0),
+            onnx_file.node("Add", ["placed", "meant"], "last_hidden_state"),
+        ],
+        [
+            onnx_file.tensor("table", table),
+            onnx_file.tensor("positions", positions),
+            onnx_file.tensor("axis", np.array([1])),
+        ],
+        onnx_file._ids(["input_ids", "attention_mask"]),
+        [onnx_file.value("last_hidden_state", onnx_file.FLOAT, ["batch", "tokens", 64])],
+    )
+    folder = write_folder(tmp_path / "m", made, {"config.json": None})
+    with pytest.raises(SourceError, match="model_failed"):
+        opened(folder, max_tokens=4096)
+    assert opened(folder, max_tokens=500).card.max_tokens == 500
 
 
 def test_identifiers_are_taken_apart_where_that_is_chosen(tmp_path):
