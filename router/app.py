@@ -690,11 +690,12 @@ class Router:
                 jobs.append(replace(job, source=source, documents=self._documents(source) if job.declared else job.documents))
         names = {job.source.name for job in jobs}
         left = {source.tenant for name, source in policies.sources.items() if name not in names}
+        moved = {job.source.name for job in before.jobs} - names  # in the tenant that it left it is nobody's
         return replace(
             before,
             jobs=tuple(jobs),
             workshop=replace(before.workshop, entity=policies.document_type),
-            declared=None if before.declared is None else frozenset(policies.sources),
+            declared=None if before.declared is None else frozenset(policies.sources) - moved,
             elsewhere=before.elsewhere | left,
         )
 
@@ -747,7 +748,7 @@ class Router:
     ) -> Iterator[Round]:
         """Bring the named sources and tables up to date again and again, all where none are named (`tables` None: no table), until
         `stop` is asked; yields what came of each round. A cap is for all rounds together. Written contexts are not waited for."""
-        from router.ingest.watch import run_rounds
+        from router.ingest.watch import Seen, run_rounds
 
         every_s = self.settings.index.every_s if every_s is None else every_s
         scribes, copied_s = _Scribes(self, spend_cap), 0.0
@@ -757,18 +758,25 @@ class Router:
             if progress is not None:
                 progress(done)
 
-        def look(resting: frozenset[str]) -> Seen:
+        def copy() -> Seen:
             nonlocal copied_s
-            copies = tables is not None and (not copied_s or time.monotonic() - copied_s >= self.settings.index.tables_every_s)
-            seen = self._look(names, resting, contexts, scribes.again(), told)
-            if copies and tables is not None:
-                stop.check()
-                try:
-                    seen = replace(seen, tables=tuple(self.copy_tables(tables)))
-                except PointsmanError as error:
-                    seen = replace(seen, not_copied=error)
-                copied_s = time.monotonic()
+            try:
+                seen = Seen(tables=tuple(self.copy_tables(tables or ())))
+            except PointsmanError as error:
+                seen = Seen(not_copied=error)
+            copied_s = time.monotonic()
+            stop.check()
             return seen
+
+        def look(resting: frozenset[str]) -> Seen:
+            first = not copied_s
+            due = tables is not None and (first or time.monotonic() - copied_s >= self.settings.index.tables_every_s)
+            tables_seen = copy() if due and first else Seen()  # what public values name is looked for in documents
+            seen = self._look(names, resting, contexts, scribes.again(), told)
+            if due and not first:  # a copy may take long, and restrictions of documents do not wait for it
+                stop.check()
+                tables_seen = copy()
+            return replace(seen, tables=tables_seen.tables, not_copied=tables_seen.not_copied)
 
         return run_rounds(look, every_s=every_s, stop=stop)
 

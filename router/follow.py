@@ -1,6 +1,7 @@
 """From the passages that leave to what other documents are about that these name: loaded under the same filter, judged like them.
 
 INVARIANT: every linked passage was allowed by Cedar in full (tests/unit/test_follow.py::test_recheck_drops_a_link).
+INVARIANT: a link names what the caller's filter demands, as every passage does (…::test_links_name_what_is_asked_for).
 INVARIANT: links take only what the passages leave of the budget (…::test_links_take_what_is_left).
 """
 
@@ -56,7 +57,7 @@ def _find(
     if not names:
         return ()
     found = store.subjects(tenant, names, steps.searched, most=MOST_DOCUMENTS + 1, deadline_s=watch.left_s())
-    about = without_topics(found)
+    about = [(name, stored) for name, stored in without_topics(found) if steps.entities <= _names(stored)]
     if holding_at is not None and about:
         items = tuple(Ranked(stored, ()) for _, stored in about)
         documents = list(dict.fromkeys(item.stored.chunk.document_id for item in items))
@@ -66,6 +67,10 @@ def _find(
         left = {item.stored.chunk.chunk_id for item in holding}
         about = [(name, stored) for name, stored in about if stored.chunk.chunk_id in left]
     return choose_linked(names, about, kept, asking.line.search.linked)
+
+
+def _names(stored: Stored) -> set[str]:
+    return {entity.name for entity in stored.chunk.entities}
 
 
 def _recheck(asking: Asking, items: Sequence[Ranked]) -> list[Ranked]:

@@ -80,6 +80,20 @@ def test_inside_the_callers_narrowing(ask):
     assert ids(ask("hal", sources=("handbook",))) == ["handbook/staff/squeak.md", "handbook/hr/inc-2042.md"]
 
 
+@pytest.mark.parametrize("wanted", [("INC-2041",), ("INC-2042",), ("INC-2041", "INC-2042")])
+def test_links_name_what_is_asked_for(ask, wanted):
+    """`--filter entity=` holds for every passage that comes back."""
+    answer = ask("hal", k=9, filters=tuple(f"entity={name}" for name in wanted), search={"linked": 5})
+    assert answer.passages
+    for passage in answer.passages:
+        whole = f"{passage.title}\n{' '.join(passage.heading_path)}\n{passage.text}"
+        assert all(name in whole for name in wanted), (passage.document_id, passage.why)
+
+
+def test_a_link_that_names_it_too_stays(ask):
+    assert ids(ask(k=1, filters=("entity=INC-2041",))) == ["handbook/staff/squeak.md", "notes/inc-2041.md"]
+
+
 def test_links_take_what_is_left(router, ask):
     count = router.line.embedder.count_tokens
     first, second = (count(passage.text) for passage in ask().passages)
