@@ -13,6 +13,8 @@ that does not fit it admits nobody (…::test_schema_changes_between_runs).
 INVARIANT: where a document has plain chunks and contextual ones, a search sees one kind, in its statistics too (…::
 test_one_index_of_two). Which kind a label's chunks are stands in the label's row, so that is decided once a label as well.
 INVARIANT: each write is one transaction; readers see all of it or none (tests/faults/test_store.py).
+INVARIANT: who reads a partition reads the file that stands in its place now, and two states of it never share a version
+(tests/conformance/suite.py::test_a_partition_made_anew_is_noticed, ::test_a_restored_partition_is_noticed).
 INVARIANT: mending removes what is in doubt and shows nothing under labels that their digest does not name
 (tests/unit/test_mending.py::test_mend_never_widens).
 
@@ -28,6 +30,7 @@ import json
 import math
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -90,6 +93,7 @@ _GENERATION = re.compile(r"g-\d{6,}")
 _COPY = ".copy"
 _SETTINGS = ("mmap_size = 0", "synchronous = FULL", "secure_delete = ON", "cache_size = -65536", "trusted_schema = OFF")
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
+_TRIES = 3
 _MOST_TERMS = 256
 _MOST_LOWERED = 512
 _MOST_SHARED = 500  # SQLite bounds the columns of a SELECT at 2,000
@@ -487,11 +491,28 @@ def _vector_extension() -> str:
     return str(Path(spec.origin).with_name("vec0"))
 
 
+def _file_of(path: Path) -> tuple[int, int]:
+    """Which file stands there, whatever its name is. While a connection holds it no other file can be given its number."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _open_reader(path: Path, busy_s: float) -> _Reader:
+    """On the file that stands there before and after: else its journal could be that of another one."""
+    for _ in range(_TRIES):
+        file = _file_of(path)
+        reader = _Reader(path, busy_s, file)
+        if _file_of(path) == file:
+            return reader
+        reader.con.close()
+    raise apsw.BusyError
+
+
 class _Reader:
     """One connection of one thread to one generation of one tenant."""
 
-    def __init__(self, path: Path, busy_s: float) -> None:
-        self.name = path.stem
+    def __init__(self, path: Path, busy_s: float, file: tuple[int, int]) -> None:
+        self.name, self.file = path.stem, file
         self.con = _connect(path, busy_s, write=False)
         self.meta: dict[str, str] = {}
         self._busy_s = busy_s
@@ -522,6 +543,11 @@ class _Reader:
             self._expires = math.inf
             if self.con.in_transaction:
                 self.con.execute("ROLLBACK")
+
+    @property
+    def version(self) -> str:
+        """`mark` is of one write: a file that was put back or made anew comes to the same number of writes by others."""
+        return ".".join([self.name, self.meta["writes"], *([self.meta["mark"]] if "mark" in self.meta else [])])
 
     @property
     def has_two(self) -> bool:
@@ -776,7 +802,7 @@ class SqliteDocuments:
 
     def version(self, tenant: str, *, deadline_s: float | None = None, seen: bool = False) -> str:  # noqa: ARG002 (costs no request)
         with self._reading(tenant, self._busy_s if deadline_s is None else deadline_s) as reader:
-            return "empty" if reader is None else f"{reader.name}.{reader.meta['writes']}"
+            return "empty" if reader is None else reader.version
 
     def _check(self, f: Filter) -> None:
         """Refuse before any I/O what this store could misread."""
@@ -826,14 +852,16 @@ class SqliteDocuments:
                 yield reader
 
     def _reader(self, tenant: str, generation: str, busy_s: float) -> _Reader:
+        """Another file may stand under the same name by now: one that was made anew, or put back from a copy."""
         readers: dict[str, _Reader] = self._local.__dict__.setdefault("readers", {})
         held = readers.get(tenant)
-        if held is not None and held.name == generation:
+        path = self._folder / partition_name(tenant) / f"{generation}.sqlite"
+        if held is not None and held.name == generation and held.file == _file_of(path):
             return held
         if held is not None:
             del readers[tenant]
             self._drop(held.con)
-        reader = _Reader(self._folder / partition_name(tenant) / f"{generation}.sqlite", max(0.0, busy_s))
+        reader = _open_reader(path, max(0.0, busy_s))
         with self._lock:
             self._open.append(reader.con)
         readers[tenant] = reader
@@ -1039,8 +1067,9 @@ class SqliteDocuments:
             self._path(tenant, None)  # never make an empty file in the place of one that is lost
         with _translated(), self._writing:
             _make_private(folder)
-            _make_own(folder / f"{name}.sqlite")
-            con = _connect(folder / f"{name}.sqlite", self._busy_s, write=True)
+            path = folder / f"{name}.sqlite"
+            _make_own(path)
+            file, con = _file_of(path), _connect(path, self._busy_s, write=True)
             try:
                 con.execute("PRAGMA journal_mode = WAL")
                 con.execute("BEGIN IMMEDIATE")
@@ -1049,11 +1078,14 @@ class SqliteDocuments:
                 con.execute("DELETE FROM label WHERE n = 0 AND lid NOT IN (SELECT lid FROM document)")
                 con.execute("DELETE FROM label_set WHERE lid NOT IN (SELECT lid FROM label)")
                 con.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'writes'")
+                con.execute("INSERT OR REPLACE INTO meta VALUES('mark', ?)", (secrets.token_hex(8),))
                 con.execute("COMMIT")
             finally:
                 if con.in_transaction:
                     con.execute("ROLLBACK")
                 con.close()
+            if _file_of(path) != file:
+                raise _unreadable()  # another one was put there meanwhile, and holds nothing of this
             if first:
                 self._point(folder, name)
 

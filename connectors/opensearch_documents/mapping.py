@@ -139,14 +139,23 @@ class Partition:
     at: tuple[int, int] | None = None
     """(sequence number, term) of the entry, which the next write of it must still find."""
     schema: int = SCHEMA
+    identity: str = ""
+    """Drawn when the index was made, since another one may stand under its name later; none in one of an older version."""
+    mark: str = ""
+    """Drawn with each write of the entry: its writer knows it again when the answer was lost, and no two states have one."""
 
     @property
     def generation(self) -> str:
         return self.index[-8:] if re.fullmatch(r".*-g-\d{6}", self.index) else self.index[self.index.rindex("-g-") + 1 :]
 
+    def is_one_with(self, other: Partition) -> bool:
+        """Whether both were read of the very same index."""
+        return (self.index, self.identity) == (other.index, other.identity)
+
     @property
     def version(self) -> str:
-        return f"{self.generation}.{self.writes}"
+        """An index that was put back or made anew comes to the same number of writes by others: hence the mark."""
+        return f"{self.generation}.{self.writes}.{self.mark}"
 
     def fitting(self, entity: EntityType) -> list[str]:
         """Shapes that Cedar would judge under the schema of now; all others are seen by nobody."""
@@ -156,8 +165,7 @@ class Partition:
         shapes = {shape_digest(shape): shape for shape in map(shape_of, several)}
         return replace(self, shapes=MappingProxyType({**self.shapes, **shapes}))
 
-    def as_json(self, mark: str = "") -> str:
-        """`mark` is of one write, so that its writer knows it again when the answer was lost."""
+    def as_json(self) -> str:
         meta = {
             "schema": self.schema,
             "tenant": self.tenant,
@@ -167,7 +175,8 @@ class Partition:
             "shapes": dict(self.shapes),
             "fields": sorted(self.fields),
             "whole": self.whole,
-            "mark": mark,
+            "identity": self.identity,
+            "mark": self.mark,
         }
         return json.dumps({"kind": "meta", "meta": meta})
 
@@ -195,6 +204,8 @@ def read_partition(index: str, meta: Mapping[str, Any], tenant: str, at: tuple[i
         truth_of(meta.get("whole", False)),
         at,
         int(meta["schema"]),
+        text_of(meta.get("identity", "")),
+        text_of(meta.get("mark", "")),
     )
 
 

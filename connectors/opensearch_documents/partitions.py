@@ -82,7 +82,7 @@ class Partitions:
         """`pins` are generations by tenant that are taken for the current ones, whatever the alias says."""
         self._wire, self._prefix, self._wait_s, self._settings, self._pins = wire, prefix, wait_s, settings, pins
         self._known: dict[str, Partition] = {}
-        self._checked: set[str] = set()
+        self._checked: set[tuple[str, str]] = set()
         self._dirty: set[str] = set()
 
     def close(self) -> None:
@@ -123,9 +123,9 @@ class Partitions:
             state = self.read_state(tenant, answers[0])
             if state is None:
                 raise SourceError("store_corrupt", "the document store is damaged", "run `pointsman index --full`")
-            self._check_settings(state.index, deadline)
+            self._check_settings(state, deadline)
             self._known[tenant] = state
-            if known is not None and (known.index, known.shapes) == (state.index, state.shapes):
+            if known is not None and known.is_one_with(state) and known.shapes == state.shapes:
                 strange = not all(is_of(answer, state.index) for answer in answers[1:])
                 if not strange:
                     return state, answers[1:]
@@ -144,9 +144,10 @@ class Partitions:
                 raise invalid()
             return mapping.read_partition(text_of(hits[0]["_index"]), hits[0]["_source"]["meta"], tenant)
 
-    def _check_settings(self, index: str, deadline: Deadline) -> None:
+    def _check_settings(self, state: Partition, deadline: Deadline) -> None:
         """Once an index: a setting on which changes of labels hang, and which cannot change later."""
-        if index in self._checked:
+        index = state.index
+        if (index, state.identity) in self._checked:
             return
         path = f"/{index}/_settings/{_DERIVED}"
         held = self._wire.send("GET", path, params={"flat_settings": "true"}, deadline=deadline)
@@ -157,7 +158,7 @@ class Partitions:
                 "the index rebuilds its source from vectors, which can lose it",
                 "run `pointsman index --full`",
             )
-        self._checked.add(index)
+        self._checked.add((index, state.identity))
 
     def seen(self, tenant: str) -> Partition | None:
         """What the latest read found, without reading."""
@@ -285,7 +286,7 @@ class Partitions:
         if state is None:
             self.create(index)
             state = self.note(Partition(index, tenant))
-        self._check_settings(index, deadline)
+        self._check_settings(state, deadline)
         if model is not None and state.model_id not in (None, model.id):
             raise other_model()
         return state
@@ -347,15 +348,14 @@ class Partitions:
 
     def note(self, state: Partition) -> Partition:
         """Write the partition's own entry; another writer in between is a conflict."""
-        at = state.at
+        at, mark = state.at, secrets.token_hex(8)
+        state = replace(state, mark=mark, identity=state.identity or secrets.token_hex(8))
         guard = {"op_type": "create"} if at is None else {"if_seq_no": at[0], "if_primary_term": at[1]}
-        path, mark = f"/{state.index}/_doc/{META_ID}", secrets.token_hex(8)
+        path = f"/{state.index}/_doc/{META_ID}"
 
         def write() -> tuple[int, int]:
             params = {"routing": META_ID, **guard}
-            return _place_of(
-                self._wire.send("PUT", path, params=params, body=state.as_json(mark), deadline=self.soon()), state.index
-            )
+            return _place_of(self._wire.send("PUT", path, params=params, body=state.as_json(), deadline=self.soon()), state.index)
 
         def read() -> tuple[int, int] | None:
             params = {"routing": META_ID, "preference": "_primary"}

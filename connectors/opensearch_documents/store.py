@@ -116,7 +116,7 @@ class OpenSearchDocuments:
     def _search_legs(
         self, search_: Search, filter_: str, state: Partition, statistics: Statistics, deadline: Deadline
     ) -> Found | None:
-        """Both legs in one request, on the very index that was counted; None where it is gone by now."""
+        """Both legs in one request, on the very index that was counted; None where it is gone by now, or another one has its name."""
         chunks, limit, wait_ms = self._chunks(search_, filter_, state), max(0, search_.limit), _wait_ms(deadline)
         vector = None if search_.vector is None else search.as_floats(search_.vector)
         parts: dict[Leg, str] = {}
@@ -134,6 +134,8 @@ class OpenSearchDocuments:
             return None
         if again.index != state.index:
             raise mixed()
+        if not again.is_one_with(state):
+            return None
         hits, failed = _read_legs(dict(zip(parts, answers[1:], strict=True)), state.index, limit)
         candidates = search.read_candidates(hits.get("lexical", ()), hits.get("dense", ()), statistics, vector)
         possible = statistics.possible if candidates else 0.0
@@ -413,7 +415,7 @@ class OpenSearchDocuments:
             self._partitions.create(new.index)
             if state is not None and keep:
                 self._partitions.copy(state, new.index, keep)
-                new = replace(state, index=new.index, at=None, writes=0, whole=False)
+                new = replace(state, index=new.index, at=None, writes=0, whole=False, identity="")
             self._partitions.note(new)
             self._partitions.refresh(new.index, self._partitions.soon())
         return name

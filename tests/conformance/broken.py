@@ -258,6 +258,22 @@ class TrustsThePlace(SqliteDocuments):
             yield reader
 
 
+class KeepsTheFile(SqliteDocuments):
+    """Reads on in the file that it opened, whatever stands in its place by now."""
+
+    @contextlib.contextmanager
+    def _reading(self, tenant: str, deadline_s: float) -> Iterator[Any]:
+        with _patched("_file_of", lambda path: (0, 0)), super()._reading(tenant, deadline_s) as reader:
+            yield reader
+
+
+class CountsItsWrites(SqliteDocuments):
+    """Tells two states of a partition apart by how often it was written to."""
+
+    def version(self, tenant: str, *, deadline_s: float | None = None, seen: bool = False) -> str:
+        return ".".join(super().version(tenant, deadline_s=deadline_s, seen=seen).split(".")[:2])
+
+
 class ColumnsOfTheOldSchema(SqliteDocuments):
     """Reads the columns it knew when the file was written, whatever policy declares by now."""
 
@@ -484,6 +500,8 @@ BREAKS = _breaks(
             "schema_changes_between_runs an_attribute_that_appears_is_seen_at_once",
         ),
         ("TellsAll", TellsAll, "errors_tell_nothing"),
+        ("KeepsTheFile", KeepsTheFile, "a_partition_made_anew_is_noticed a_restored_partition_is_noticed"),
+        ("CountsItsWrites", CountsItsWrites, "a_partition_made_anew_is_noticed a_restored_partition_is_noticed"),
         ("Eager", Eager, "never_does_no_io refused_before_io"),
         ("Halves", Halves, "bad_documents_are_refused_whole"),
         ("UnguardedSubjects", UnguardedSubjects, "subjects_are_admitted_like_the_rest hidden_names_change_nothing"),

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -80,6 +80,19 @@ class SqliteLab:
 
     def everything(self, tenant: str) -> bytes:
         return b"".join(path.read_bytes() for path in sorted(self.folder(tenant).iterdir()) if path.is_file())
+
+    def lose(self, tenant: str) -> None:
+        shutil.rmtree(self.folder(tenant))
+
+    def keep(self, tenant: str) -> Callable[[], None]:
+        kept = self.root / f"kept-{tenant}"
+        shutil.copytree(self.folder(tenant), kept)
+
+        def restore() -> None:
+            self.lose(tenant)
+            shutil.copytree(kept, self.folder(tenant))
+
+        return restore
 
     def torn_build(self, tenant: str) -> None:
         half = self.current(tenant).read_bytes()

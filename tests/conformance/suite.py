@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -98,6 +98,14 @@ class Lab(Protocol):
 
     def torn_build(self, tenant: str) -> None:
         """Leave what a killed `begin_generation` leaves."""
+        ...
+
+    def lose(self, tenant: str) -> None:
+        """Remove the tenant's partition by hand, under open connections."""
+        ...
+
+    def keep(self, tenant: str) -> Callable[[], None]:
+        """Take a copy of the partition as it is; what is given back puts it in the place of what is there then."""
         ...
 
 
@@ -757,6 +765,50 @@ def test_version_changes_with_every_write(lab: Lab) -> None:
     seen.append(lab.store.version(TENANT))
     assert len(set(seen)) == len(seen)
     assert lab.store.version(TENANT) == lab.reopened().version(TENANT) == seen[-1]
+
+
+def _seen(store: DocStore) -> list[str]:
+    """What this store's own connections show to people of rank 1, by search and by id."""
+    found = hits(ask(store, Eq("rank", 1)))
+    loaded = [one.chunk.document_id for one in store.load(TENANT, CHUNKS, Eq("rank", 1), deadline_s=30.0)]
+    assert store.admitted(TENANT, Eq("rank", 1)) == found == list(dict.fromkeys(loaded))
+    return found
+
+
+CHUNKS = [document(name, labels()).chunks[0][0].chunk_id for name in "ab"]
+
+
+def test_a_partition_made_anew_is_noticed(lab: Lab) -> None:
+    """Lost and made again under the very same name, by another process: nobody goes on reading what is no longer there."""
+    put(lab.store, [document("a", labels(rank=1)), document("b", labels(rank=1))])
+    assert _seen(lab.store) == ["s/a", "s/b"]
+    before, name = lab.store.version(TENANT), lab.store.generation(TENANT)
+    lab.lose(TENANT)
+    with pytest.raises(SourceError) as caught:
+        ask(lab.store, ALWAYS)
+    assert caught.value.code == "store_missing"
+    assert lab.store.load(TENANT, CHUNKS, ALWAYS, deadline_s=30.0) == []
+    other = lab.reopened()
+    put(other, [document("a", labels(rank=1)), document("b", labels(rank=2))])
+    assert _seen(lab.store) == ["s/a"]
+    assert lab.store.generation(TENANT) == name
+    assert lab.store.version(TENANT) == other.version(TENANT) != before, "as many writes, and not the same ones"
+    other.relabel(TENANT, {"s/a": labels(rank=3)})
+    assert _seen(lab.store) == []
+
+
+def test_a_restored_partition_is_noticed(lab: Lab) -> None:
+    """A copy that was put back under open connections: what is revoked from then on reaches them, and no version comes again."""
+    put(lab.store, [document("a", labels(rank=1)), document("b", labels(rank=1))])
+    restore = lab.keep(TENANT)
+    lab.store.relabel(TENANT, {"s/b": labels(rank=2)})
+    assert _seen(lab.store) == ["s/a"]
+    before = lab.store.version(TENANT)
+    restore()
+    assert _seen(lab.store) == ["s/a", "s/b"]
+    lab.reopened().relabel(TENANT, {"s/a": labels(rank=2)})
+    assert _seen(lab.store) == ["s/b"]
+    assert lab.store.version(TENANT) == lab.reopened().version(TENANT) != before
 
 
 def test_forget_leaves_no_byte(lab: Lab) -> None:

@@ -49,6 +49,13 @@ class PostFilter(OpenSearchDocuments):
         return Found(kept, super().search(replace(search_, limit=0)).admitted)
 
 
+class CountsItsWrites(OpenSearchDocuments):
+    """Tells two states of a partition apart by how often it was written to."""
+
+    def version(self, tenant: str, *, deadline_s: float | None = None, seen: bool = False) -> str:
+        return ".".join(super().version(tenant, deadline_s=deadline_s, seen=seen).split(".")[:2])
+
+
 class StaleLabels(OpenSearchDocuments):
     """Says that it relabelled, and leaves everything as it is."""
 
@@ -224,6 +231,7 @@ BREAKS = _breaks(
         ),
         ("StaleLabels", StaleLabels, (), "relabel_is_seen_at_once"),
         ("HalfRelabelled", HalfRelabelled, (), "relabel_is_seen_at_once"),
+        ("CountsItsWrites", CountsItsWrites, (), "a_partition_made_anew_is_noticed a_restored_partition_is_noticed"),
         ("NeverRefreshes", _REAL, [(partitions.Partitions, "refresh", lambda *_: None)], "relabel_is_seen_at_once"),
         ("UnguardedLoad", UnguardedLoad, (), "never_does_no_io compounds_equal_the_reference"),
         ("UnguardedSiblings", UnguardedSiblings, (), "compounds_equal_the_reference"),

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,22 @@ class OpenSearchLab:
             for path in sorted(home.glob(f"node*/data/nodes/*/indices/{uuid}/**/*"))
         )
 
+    def lose(self, tenant: str) -> None:
+        for index in self.indices(tenant):
+            call("DELETE", f"/{index}")
+
+    def keep(self, tenant: str) -> Callable[[], None]:
+        index, kept = self.current(tenant), f"{self.prefix}-kept"
+        _clone(index, kept)
+
+        def restore() -> None:
+            self.lose(tenant)
+            _clone(kept, index)
+            call("DELETE", f"/{kept}")
+            call("POST", "/_aliases", {"actions": [{"add": {"index": index, "alias": self.alias(tenant)}}]})
+
+        return restore
+
     def torn_build(self, tenant: str) -> None:
         """An index that nothing points to and that does not say whose it is, with some of its entries."""
         source = {"index": self.current(tenant), "query": {"bool": {"must_not": [{"term": {"kind": "meta"}}]}}}
@@ -163,6 +179,16 @@ class OpenSearchLab:
         kept = {name: settings["settings"]["index"][name] for name in ("knn", "similarity", "analysis")}
         call("PUT", f"/{self.alias(tenant)}-g-000099", {"settings": {"index": kept}, "mappings": settings["mappings"]})
         call("POST", "/_reindex?refresh=true", body)
+
+
+def _clone(index: str, name: str) -> None:
+    """As it is now; both can be written to afterwards."""
+    block = {"index.blocks.write": True}
+    call("PUT", f"/{index}/_settings", block)
+    call("PUT", f"/{index}/_clone/{name}?wait_for_active_shards=all", {"settings": {"index.number_of_replicas": 0}})
+    call("GET", f"/_cluster/health/{name}?wait_for_status=green&timeout=30s")
+    for each in (index, name):
+        call("PUT", f"/{each}/_settings", dict.fromkeys(block))
 
 
 def _read(path: Path) -> bytes:
