@@ -58,6 +58,8 @@ class Folder:
         self._sidecars: dict[str, list[str]] = {}
         self._misplaced: dict[str, str] = {}
         self._memo: dict[tuple[int, ...], tuple[Mapping[str, object], ...]] = {}
+        self.emptied = False
+        """Whether the latest listing found nothing but hidden files, as in a place where nothing is mounted."""
 
     # --- listing ---
 
@@ -70,6 +72,7 @@ class Folder:
                 "mount it, or correct `path` in pointsman.toml",
             )
         sidecars: list[str] = []
+        self.emptied = True
         found = list(self._walk(sidecars))
         keys = [item.key for item in found if isinstance(item, Entry)]
         found.extend(self._place_sidecars(sorted(sidecars), keys))
@@ -84,6 +87,7 @@ class Folder:
             folder, prefix = waiting.pop()
             for item in self._scan(folder, prefix):
                 key = prefix + item.name
+                self.emptied = self.emptied and item.name.startswith(".")
                 if item.name.startswith(".") or self._is_labels(item):
                     continue
                 if not _is_text(key):
@@ -104,17 +108,14 @@ class Folder:
             with os.scandir(folder) as scan:
                 return list(scan)
         except OSError as error:
-            raise SourceError(
-                "source_unreadable",
-                f"the folder `{_printable(prefix or '.')}` cannot be listed: {error.strerror}",
-                "check its permissions",
-                retryable=True,
-            ) from None
+            raise _unlisted(prefix or ".", error) from None
 
     def _visit(self, item: os.DirEntry[str], key: str) -> Entry | Rejected:
         try:
             status = item.stat(follow_symlinks=False)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.ENOENT):  # a fault of the medium says nothing of one document
+                raise _unlisted(key, error) from None
             return Rejected(key, "unreadable", "it cannot be opened")
         if not stat.S_ISREG(status.st_mode):
             return Rejected(key, "not_a_file", "neither a file nor a folder")
@@ -204,14 +205,27 @@ class Folder:
         except OSError as error:
             if error.errno in _LINKED:
                 raise SourceError("gone", "there is a link in its place now") from None
+            if error.errno in (errno.EACCES, errno.EPERM):  # somebody took it away
+                raise SourceError(
+                    "unreadable", f"the file cannot be read: {error.strerror}", "check its permissions", retryable=True
+                ) from None
             raise SourceError(
-                "unreadable", f"the file cannot be read: {error.strerror}", "check its permissions", retryable=True
+                "read_failed", f"the file cannot be read: {error.strerror}", "check the disk or the mount", retryable=True
             ) from None
         if _fingerprint(before) != _fingerprint(after) or len(data) != after.st_size:
             return None
         age_s = (time.time_ns() - max(after.st_mtime_ns, after.st_ctime_ns)) / 1e9
         settled = age_s > (SETTLED_S if after.st_ctime_ns % 1_000_000_000 else SETTLED_COARSE_S)
         return Content(data, entry.key.rsplit("/", 1)[-1], _fingerprint(after) if settled else "")
+
+
+def _unlisted(place: str, error: OSError) -> SourceError:
+    return SourceError(
+        "source_unreadable",
+        f"the folder `{_printable(place)}` cannot be listed: {error.strerror}",
+        "check its permissions",
+        retryable=True,
+    )
 
 
 def _open_below(root: Path, key: str) -> int:

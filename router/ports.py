@@ -182,7 +182,8 @@ class DocumentSource(Protocol):
     """Where documents come from. Write your own with three methods; `connectors/folder.py` is the example to read.
 
     One object serves one run: `entries` is called first, `labels` and `read` for entries it yielded. Where both of the former cost no
-    more than a look at each file, say so with an attribute `quick = True`: how fresh the index is can then be told between runs.
+    more than a look at each file, say so with an attribute `quick = True`: how fresh the index is can then be told between runs, and a long run looks
+    at it again. With an attribute `emptied`, true after a listing, it says that it may be the wrong place: what was indexed is hidden and kept.
     """
 
     def entries(self) -> Iterator[Entry | Rejected]:
@@ -197,7 +198,8 @@ class DocumentSource(Protocol):
         ...
 
     def read(self, entry: Entry) -> Content:
-        """The entry's bytes. Raises `SourceError` with code `gone`, `changed_while_read`, `too_large` or `unreadable`."""
+        """The entry's bytes. Raises `SourceError` with code `gone`, `changed_while_read`, `too_large` or `unreadable`, and with
+        `read_failed` where that says nothing of the entry, which then stays as it was."""
         ...
 
 

@@ -39,7 +39,7 @@ from router.domain import Entry, Generation, Gone, IndexRun, LabelChange, Manife
 from router.errors import SourceError, UsageError
 from router.ingest.keep import Keeper
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
-from router.ingest.survey import Drop, Labeller, Relabel, Survey, has_changed, survey_source
+from router.ingest.survey import Drop, Emptied, Labeller, Relabel, Survey, has_changed, survey_source
 from router.ingest.workshop import Failure, IndexReport, Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
 
@@ -463,6 +463,7 @@ class _SourceLine:
         self.job, self.source, self.documents = job, job.source, job.documents
         self.rows, self.held = rows, held
         self.present = set(held)
+        self.was_shown = any(row.state in {"indexed", "writing", "kept"} for row in (earlier or {}).values())
         self.looked_us = tenant.looked_us.get(job.source.name, 0)
         self.labeller = Labeller(self.workshop.entity, self.source, self.documents)
         self.keeper = Keeper(
@@ -472,15 +473,22 @@ class _SourceLine:
         self.done, self.began_s = 0, 0.0
 
     def _look(self) -> Survey:
-        return survey_source(
-            self.job,
-            self.labeller,
-            generation=self.tenant.generation,
-            rows=self.rows,
-            held=self.held,
-            buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
-            now_ms=self.workshop.now_us() // 1000,
-        )
+        """Hides what the source held where nothing stands in it any more, which is raised as its fault."""
+        try:
+            return survey_source(
+                self.job,
+                self.labeller,
+                generation=self.tenant.generation,
+                rows=self.rows,
+                held=self.held,
+                buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
+                now_ms=self.workshop.now_us() // 1000,
+                shown=self.was_shown,
+            )
+        except Emptied as emptied:
+            if not self.tenant.dry_run:
+                self.apply_relabels(emptied.hidden)
+            raise
 
     def withdraw(self, *, unread: bool) -> None:
         """Raises `SourceError` where the source cannot be looked at."""

@@ -36,6 +36,8 @@ from router.ports import ContextAsk, DocumentSource
 
 _NOT_META = frozenset(map(fold_name, (*NARROWING, "tenant", "title", "version", "language", "supersedes")))
 _MOST_META_CHARS = 1_000
+UNREAD = frozenset({"changed_while_read", "read_failed", "source_unavailable"})
+"""Why a file could not be read that says nothing about the document."""
 QUIET = frozenset({"waiting", "spend_cap"})
 """Why there is no context that the run as a whole says once."""
 
@@ -218,9 +220,10 @@ class Maker:
             return ""
 
     def _unread(self, entry: Entry, error: SourceError) -> Lost:
-        """A file that is being written stays as it was until the next run; anything else may no longer be shown."""
+        """A file that is being written, or that the medium does not give, stays as it was until the next run, under the labels of now;
+        anything else may no longer be shown."""
         row = None
-        if error.code != "changed_while_read":
+        if error.code not in UNREAD:
             row = failed_row(self._job, self._generation, entry, self._rows.get(entry.key), error.code, error.message)
             row = replace(row, fingerprint="")
         return Lost(entry, row, error.code, error.message)

@@ -2,6 +2,10 @@
 
 INVARIANT: a document whose labels cannot be built is dropped, whatever it was labelled before
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: labels of now hold for all that a store shows before text is read, whatever the manifest knows of it
+(tests/unit/test_ingest_revocation.py::test_labels_reach_what_the_manifest_does_not_vouch_for).
+INVARIANT: of a source in which nothing stands any more nothing is shown, and nothing is thrown away
+(tests/unit/test_ingest_build.py::test_an_emptied_folder_is_hidden_and_kept).
 INVARIANT: what is taken from a document is taken from its kept versions with it
 (tests/unit/test_ingest_versions.py::test_no_version_shows_what_the_document_denies).
 INVARIANT: a document counts as unchanged only when source, manifest and store agree about it
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -43,6 +47,21 @@ class Relabel:
     row: ManifestRow
     labels: Labels
     digest: str
+
+
+NOBODY: Labels = {}
+"""Labels that lack all that is required admit nobody (router/storable.py)."""
+
+
+class Emptied(SourceError):  # noqa: N818 (says what the source is)
+    """A source in which nothing stands any more is not believed, and not shown: its documents are `hidden` until it says more."""
+
+    def __init__(self, source: str, hidden: Sequence[Relabel]) -> None:
+        super().__init__(
+            "source_empty", f"nothing stands in the source `{source}`, whose documents are indexed; they are hidden and kept until something does",
+            "mount it; if it was emptied on purpose put any file there, or take it out of sources.yaml", retryable=True,
+        )  # fmt: skip
+        self.hidden = tuple(hidden)
 
 
 @dataclass(slots=True)
@@ -96,14 +115,18 @@ def survey_source(
     held: Mapping[str, DocumentInfo],
     buried: frozenset[str],
     now_ms: int,
+    shown: bool = False,
 ) -> Survey:
-    """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents.
-    Raises `SourceError`, and `UsageError` where versions are to be kept that the schema cannot label."""
+    """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents; `shown` says
+    that documents of it are in another generation. Raises `SourceError`, `Emptied` with what is to be hidden, and `UsageError` where
+    versions are to be kept that the schema cannot label."""
     source, survey = job.source, Survey()
     if job.keep_versions:
         check_spans(labeller.entity)
     living: dict[str, Labels] = {}
     _list_entries(survey, job.documents)
+    if (held or shown) and getattr(job.documents, "emptied", False):
+        raise Emptied(source.name, _hidden(source, rows.values(), held))
     for entry in survey.entries.values():
         row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
         if row is not None and row.state == "indexed" and row.content_hash in buried:
@@ -127,6 +150,17 @@ def survey_source(
     listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
     survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)
     return survey
+
+
+def _hidden(source: Source, rows: Iterable[ManifestRow], held: Mapping[str, DocumentInfo]) -> list[Relabel]:
+    """Also what the manifest does not know; versions before their documents, so that none is found without it."""
+    digest, known = label_digest(source.name, NOBODY), {row.document_id: row for row in rows}
+    found = [
+        known.get(name) or ManifestRow(source.tenant, "", source.name, name.removeprefix(f"{source.name}/"), "writing", "", "")
+        for name, info in held.items()
+        if info.label_digest != digest
+    ]
+    return [Relabel(row, NOBODY, digest) for row in sorted(found, key=lambda row: not is_version(row.key))]
 
 
 def _survey_versions(
@@ -223,10 +257,12 @@ def _labelled(
     survey: Survey, entry: Entry, row: ManifestRow | None, info: DocumentInfo | None, labelled: Labelled, pipeline: str
 ) -> None:
     if row is None or row.state == "writing":
+        _unvouched(survey, info, labelled)
         survey.pending.append(entry)
     elif row.state == "indexed":
         _indexed(survey, entry, row, info, labelled, pipeline)
     elif not _same(row, entry, pipeline) or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
+        _unvouched(survey, info, labelled)
         survey.pending.append(entry)
     else:
         into = survey.notes if row.state == "forgotten" else survey.failures
@@ -235,11 +271,19 @@ def _labelled(
             survey.drops.append(Drop(row.document_id, row, row, "not_indexable"))
 
 
+def _unvouched(survey: Survey, info: DocumentInfo | None, labelled: Labelled) -> None:
+    """What the store holds and the manifest does not vouch for may be another text than the labels are of: it stays under exactly those
+    of now, else it goes until it is made again."""
+    if info is not None and info.label_digest != labelled.digest:
+        survey.drops.append(Drop(info.document_id, None, None, "not_indexable"))
+
+
 def _indexed(
     survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled, pipeline: str
 ) -> None:
     """A change of rules applies at once, also to a document that will be read again: reading takes time."""
     if info is None or info.chunks != row.chunks:
+        _unvouched(survey, info, labelled)
         survey.pending.append(entry)
         return
     if info.label_digest != labelled.digest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import random
@@ -602,6 +603,54 @@ def test_file_that_changes_while_read(world: World, monkeypatch: pytest.MonkeyPa
     assert world.text("good.md") == "Stays where it is."
     assert world.index().indexed == 1
     assert world.text("good.md").count("More.") == 6
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
+def test_a_fault_of_the_medium_drops_nothing(world: World, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """It says nothing of the document: that stays as it was, under the labels of now. Who takes a file away takes it away."""
+    world.write("labels.yaml", RULES)
+    world.write("a.md", "# A\n\nFirst.\n")
+    world.index()
+    real, refused = folder._open_below, [number]
+
+    def broken(root: Path, key: str) -> int:
+        if key == "a.md":
+            raise OSError(refused[0], os.strerror(refused[0]))
+        return real(root, key)
+
+    monkeypatch.setattr(folder, "_open_below", broken)
+    world.write("a.md", "# A\n\nSecond.\n", old=False)
+    world.write("labels.yaml", RULES + "  - { match: 'a.md', groups: [corp:hr] }\n", old=False)
+    assert world.failed(world.index()) == {"a.md": "read_failed"}
+    assert (world.text("a.md"), world.labels()["a.md"]["groups"]) == ("First.", frozenset({"corp:hr"}))
+    refused[0] = errno.EACCES
+    assert world.failed(world.index()) == {"a.md": "unreadable"}
+    assert world.ids() == ["good.md"]
+    monkeypatch.undo()
+    world.index()
+    assert world.text("a.md") == "Second."
+
+
+def test_a_fault_of_the_medium_while_listing_fails_the_source(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("labels.yaml", RULES)
+    world.write("a.md", "# A\n\nFirst.\n")
+    world.index()
+
+    class Item:
+        def __init__(self, item: Any) -> None:
+            self._item = item
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._item, name)
+
+        def stat(self, **_: Any) -> Any:
+            raise OSError(errno.EIO, "Input/output error")
+
+    real = Folder._scan
+    monkeypatch.setattr(Folder, "_scan", lambda *args: [Item(item) for item in real(*args)])
+    report = world.index()
+    assert report.error is not None
+    assert (report.error.code, world.ids()) == ("source_unreadable", ["a.md", "good.md"])
 
 
 def test_file_that_is_written_all_the_time(world: World) -> None:

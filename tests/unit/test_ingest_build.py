@@ -16,10 +16,12 @@ from connectors.folder import Folder
 from connectors.manifest import open_manifest
 from router.domain import Embedded, LabelChange, ModelCard, Purpose, Source, label_digest
 from router.errors import LedgerError, SourceError, UsageError
+from router.filters import Always, Has, compile_filter
 from router.ingest import build
 from router.ingest.reconcile import forget_document, forget_everywhere, index_status, verify_index
+from router.ingest.repair import repair_index
 from router.ingest.workshop import SourceJob
-from tests.ingest_world import RULES, TENANT, World, embedder
+from tests.ingest_world import DOCUMENT, RULES, TENANT, World, embedder
 
 HR_ONLY = RULES + "  - { match: 'hr/**', groups: [corp:hr], sensitivity: confidential }\n"
 
@@ -155,6 +157,76 @@ def test_without_labels_file_nothing_is_indexed(world: World) -> None:
     report = world.index()
     assert set(world.failed(report).values()) == {"no_labels"}
     assert world.ids() == []
+
+
+class Unused:
+    """An embedder that must not be asked."""
+
+    card = embedder().card
+
+
+def admitted(world: World) -> list[str]:
+    """Whom the widest filter finds that there can be."""
+    f = compile_filter(Has("sensitivity"), DOCUMENT)
+    assert not isinstance(f, Always)
+    return list(world.store.admitted(TENANT, f))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_emptied_folder_is_hidden_and_kept(world: World, inside: bool) -> None:
+    """A mount that is not there lists nothing: nobody finds its documents, and when it is back nothing is made again."""
+    labels = (world.docs if inside else world.root) / "labels.yaml"
+    (world.docs / "labels.yaml").rename(labels)
+    folder = Folder(world.docs) if inside else Folder(world.docs, labels=labels)
+    world.jobs = lambda: [SourceJob(world.source, folder)]  # type: ignore[method-assign]
+    world.index()
+    before = world.labels()
+    assert len(admitted(world)) == 2
+    world.docs.rename(world.root / "away")
+    world.docs.mkdir()
+    assert world.index(dry_run=True).error is not None
+    assert len(admitted(world)) == 2
+    for relabelled in (2, 0):
+        report = world.index(models=Unused())
+        assert report.error is not None
+        assert (report.error.code, figures(report)) == ("source_empty", (0, 0, relabelled, 0))
+        assert (admitted(world), world.ids()) == ([], ["a.md", "hr/b.txt"])
+    assert world.manifest.gone() == []
+    said = {finding.detail.partition(":")[0] for finding in verify_index(world.jobs(), world.workshop())}
+    assert "source_empty" in said
+    repair_index(world.jobs(), world.workshop(), declared=frozenset({"docs"}))
+    with pytest.raises(SourceError, match="source_empty"):
+        world.index(full=True)
+    assert (admitted(world), world.ids()) == ([], ["a.md", "hr/b.txt"])
+    world.docs.rmdir()
+    (world.root / "away").rename(world.docs)
+    assert figures(world.index(models=Unused())) == (0, 0, 2, 0)
+    assert (len(admitted(world)), world.labels()) == (2, before)
+    assert_all_recorded(world)
+
+
+def test_a_folder_that_says_it_is_empty_is_believed(world: World) -> None:
+    """Its labels, or any file, say that it is the one that is meant."""
+    world.index()
+    (world.docs / "a.md").unlink()
+    (world.docs / "hr/b.txt").unlink()
+    report = world.index()
+    assert (report.error, figures(report), world.ids()) == (None, (0, 0, 0, 2), [])
+    (world.docs / "labels.yaml").unlink()
+    (world.docs / "hr").rmdir()
+    assert world.index().error is None, "nothing is indexed of it any more"
+
+
+def test_a_hidden_file_says_nothing(world: World) -> None:
+    world.index()
+    for path in (world.docs / "a.md", world.docs / "hr/b.txt", world.docs / "labels.yaml"):
+        path.unlink()
+    (world.docs / "hr").rmdir()
+    world.write(".not-mounted", "")
+    assert world.failed(world.index()) == {}
+    assert admitted(world) == []
+    world.write("read.me", "")
+    assert figures(world.index()) == (0, 0, 0, 2)
 
 
 def test_a_broken_labels_file_changes_nothing(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,39 @@ def test_revocation_comes_before_text(world: World, tenant: str) -> None:
         ("put", "second/w.md"),
         ("put", "docs/0.md"),
     ]
+
+
+@pytest.mark.parametrize("lost", ["writing", "unknown", "cut short", "failed"])
+def test_labels_reach_what_the_manifest_does_not_vouch_for(world: World, lost: str) -> None:
+    """Its text may be another than the labels are of: under other labels than those of now it goes, before anything is read."""
+    world.index()
+    (row,) = [row for row in world.manifest.rows(TENANT, world.store.generation(TENANT)) if row.key == "a.md"]
+    changed = {"writing": {"state": "writing"}, "cut short": {"chunks": 9}, "failed": {"state": "failed", "reason": "crashed"}}
+
+    def doubt() -> None:
+        if lost == "unknown":
+            world.manifest.remove([row])
+        else:
+            world.manifest.write([replace(row, **changed[lost])])
+
+    def busy(_: Any) -> Any:
+        raise SourceError("changed_while_read", "it is being written", retryable=True)
+
+    def index() -> None:
+        (job,) = world.jobs()
+        job.documents.read = busy  # type: ignore[method-assign]
+        build.index_sources([job], world.workshop())
+
+    doubt()
+    index()
+    assert world.ids() == ["a.md", "z.md"], "under the labels of now it stays"
+    doubt()
+    world.write("labels.yaml", NARROWED.replace("{key}", "a.md"), old=False)
+    index()
+    assert world.ids() == ["z.md"]
+    assert (world.changes[-1].document_id, world.changes[-1].new) == ("docs/a.md", None)
+    world.index()
+    assert world.labels()["a.md"]["groups"] == frozenset({"corp:hr"})
 
 
 def test_undeclared_sources_go_before_text(world: World) -> None:
