@@ -226,7 +226,7 @@ def _expand(asking: Asking, steps: Steps, kept: Sequence[Ranked]) -> tuple[Joine
 def _linked(asking: Asking, steps: Steps, kept: Sequence[Ranked], joined: Sequence[Joined]) -> tuple[Joined, ...]:
     """What other documents are about that the passages name, behind them; of older versions only where these are asked for."""
     at = None if asking.line.search.versions == "all" else _day(asking)
-    return follow(asking, steps, kept, joined, holding_at=at, note_next=_note_next)
+    return follow(asking, steps, kept, joined, holding_at=at)
 
 
 def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole: bool) -> tuple[Ranked, ...]:
@@ -244,21 +244,10 @@ def _current(asking: Asking, steps: Steps, passages: Sequence[Ranked], *, whole:
             asking.found.degraded.append(Degraded("fold", f"{error.code}: older versions may be among the passages"))
         else:
             current = without_superseded(kept, newer, at)
-            _note_next(asking, (*newer, *(item.stored for item in kept)))
             if older and len(current) < len(kept):
                 asking.found.notes += (OLDER_KEPT,)
             kept = kept if older else current
     return kept if whole else spread(fold(kept).kept, per_document=PER_DOCUMENT)
-
-
-def _note_next(asking: Asking, given: Sequence[Stored]) -> None:
-    """When the next of these comes into force or ends: from then on it may replace another, or be found no more, and the answer is
-    another one."""
-    now_ms = int(asking.question.now.timestamp() * 1000)
-    days = (item.labels.get(name) for item in given for name in (IN_FORCE, UNTIL))
-    later = [day for day in days if type(day) is int and day > now_ms]
-    known = asking.found.until_ms
-    asking.found.until_ms = min([*later, *([] if known is None else [known])], default=None)
 
 
 def asks_for_older(text: str, now: datetime) -> bool:

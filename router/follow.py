@@ -7,7 +7,7 @@ INVARIANT: links take only what the passages leave of the budget (…::test_link
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -25,12 +25,10 @@ def follow(
     joined: Sequence[Joined],
     *,
     holding_at: datetime | None,
-    note_next: Callable[[Asking, Sequence[Stored]], None],
 ) -> tuple[Joined, ...]:
-    """One hop from `kept`. Without what another admitted document replaces at `holding_at`, and without mirrors of what is there.
-    `note_next` is told of everything that this hangs on."""
+    """One hop from `kept`. Without what another admitted document replaces at `holding_at`, and without mirrors of what is there."""
     try:
-        linked = _find(asking, steps, kept, holding_at, note_next)
+        linked = _find(asking, steps, kept, holding_at)
     except SourceError as error:
         asking.found.degraded.append(Degraded("link", f"{error.code}: passages stand without what they name"))
         return ()
@@ -49,7 +47,6 @@ def _find(
     steps: Steps,
     kept: Sequence[Ranked],
     holding_at: datetime | None,
-    note_next: Callable[[Asking, Sequence[Stored]], None],
 ) -> tuple[Linked, ...]:
     """What was replaced, and mirrors, make room for others before anything is chosen."""
     store, tenant, watch = asking.line.store, asking.principal.tenant, asking.watch
@@ -62,7 +59,6 @@ def _find(
         items = tuple(Ranked(stored, ()) for _, stored in about)
         documents = list(dict.fromkeys(item.stored.chunk.document_id for item in items))
         newer = store.superseding(tenant, documents, steps.searched, deadline_s=watch.left_s())
-        note_next(asking, (*newer, *(stored for _, stored in about)))
         holding = fold([*kept, *without_superseded(items, newer, holding_at)]).kept
         left = {item.stored.chunk.chunk_id for item in holding}
         about = [(name, stored) for name, stored in about if stored.chunk.chunk_id in left]

@@ -9,6 +9,8 @@ INVARIANT: nobody recalls what was gathered under another filter, column or mask
 (tests/unit/test_recall.py::test_two_people_share_only_under_equal_grants, ::test_permits_to_disclose_keep_people_apart).
 INVARIANT: with and without it answers are equal, ids and times aside, through every change of policies, people, documents and tables
 (…::test_answers_are_those_that_would_be_gathered).
+INVARIANT: no entry outlives the moment at which the period of anything that its filters admit begins or ends, also of what a search
+narrowed to today does not see (…::test_it_ends_where_any_period_begins_or_ends).
 INVARIANT: what failed, fell back or was doubted by the recheck is never kept (…::test_degraded_answers_are_not_kept,
 ::test_a_recheck_that_refuses_empties_the_entry).
 """
@@ -18,16 +20,19 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from router import plan
 from router.domain import CLASSES, Stage, TableGrant
 from router.egress import DISCLOSED_AS
 from router.errors import SourceError
 from router.filters import canonical
 from router.kept import Kept
 from router.line import Asking, Evidence, Keeping
+from router.search.narrowing import IN_FORCE, UNTIL
 
 RECALL, RECHECK = "recall", "recall_recheck"
 """The stages of looking and of judging what was found there; they stand in the record alone."""
@@ -60,13 +65,19 @@ def recall_or_gather(asking: Asking, gather: Callable[[Asking], None]) -> None:
     gather(asking)
     whole = len(found.degraded) == degraded and not found.dropped and found.refusal is None
     seen = {name: found.data_versions.get(name, version) for name, version in place.versions.items()}
-    if not whole or seen != place.versions or _versions(asking) != place.versions:
+    if not whole or seen != place.versions:
         return
-    ends_in_s = None if found.until_ms is None else (found.until_ms - _now_ms(asking)) / 1000
+    try:
+        until_ms = min((one for one in (found.until_ms, _next_period_ms(asking, place)) if one is not None), default=None)
+    except SourceError:
+        return
+    if _versions(asking) != place.versions:
+        return
+    ends_in_s = None if until_ms is None else (until_ms - _now_ms(asking)) / 1000
     shown = tuple(Stage(stage.name, 0, stage.count_in, stage.count_out, stage.note) for stage in watch.stages[stages:])
     told = {name: getattr(found, name) for name in _KEPT}
     told["judged"] = [(source, document_id, dict(labels)) for source, document_id, labels in found.judged]
-    value = pickle.dumps((told, shown, _now_ms(asking), found.until_ms))
+    value = pickle.dumps((told, shown, _now_ms(asking), until_ms))
     kept.put(place.key, value, tenant=asking.principal.tenant, versions=place.versions, ends_in_s=ends_in_s)
 
 
@@ -86,6 +97,25 @@ def _recall(asking: Asking, kept: Kept, place: _Place) -> bool:
         setattr(asking.found, name, value_of)
     asking.found.recalled = shown
     return True
+
+
+def _next_period_ms(asking: Asking, place: _Place) -> int | None:
+    """When the next document that the caller's filter admits comes into force or ends. From then on it may be found, or no more, and
+    what it replaces the other way round: the answer is another one. Kept per filter and version of the documents."""
+    line, tenant, document_type = asking.line, asking.principal.tenant, asking.policies.document_type
+    names = [name for name in (IN_FORCE, UNTIL) if name in document_type.fields]
+    if "documents" not in place.versions or not names:
+        return None
+    steps = plan.build(asking.grants, document_type, legs=(), candidates=0, rerank=0)
+    key = ("periods", asking.policies.version, tenant, steps.text or canonical(steps.filter), place.versions["documents"])
+
+    def build() -> list[int]:
+        several = line.store.admitted_labels(tenant, steps.filter, deadline_s=asking.watch.left_s())
+        return sorted({day for labels in several for name in names if type(day := labels.get(name)) is int})
+
+    moments: list[int] = line.vocabularies.get(key, build)
+    later = bisect_right(moments, _now_ms(asking))
+    return moments[later] if later < len(moments) else None
 
 
 def _now_ms(asking: Asking) -> int:

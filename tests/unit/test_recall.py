@@ -7,7 +7,7 @@ import itertools
 import json
 import shutil
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 import pytest
@@ -22,6 +22,7 @@ from router.domain import Question
 from router.errors import SourceError
 from router.execute import THREADS
 from router.filters import canonical
+from router.memo import Memo
 from tests import cohere_server as fake
 from tests import hosted_world as hosted
 from tests.claims_world import NOW, build_claims_world
@@ -508,6 +509,51 @@ def test_it_ends_where_a_newer_version_comes_into_force(router):
     put(router, text, now=hours[0], route="documents")
     clock = router.keeping.kept
     assert all(entry.ends_s - clock._clock_s() <= 3_600 for entry in clock._held.values())
+
+
+SOON = """# Reopening closed claims this afternoon
+
+A closed claim is reopened by the deputy this afternoon: how to reopen a closed claim.
+"""
+
+
+def test_it_ends_where_any_period_begins_or_ends(own):
+    """Also of a document that a search of now does not see, since it holds later: with an end, it is outside of the span."""
+    before = own.policies.current()
+    schema = own.settings.folder / "policies" / "schema.cedarschema"
+    schema.write_text(schema.read_text().replace("effective_from?: Long", "effective_from?: Long, effective_to?: Long"))
+    (own.settings.folder / "guide" / "later.md").unlink()
+    (own.settings.folder / "guide" / "soon.md").write_text(SOON)
+    two, three = (datetime(2024, 8, 15, hour, tzinfo=UTC) for hour in (14, 15))
+    assert two > NOW
+    with (own.settings.folder / "guide" / "labels.yaml").open("a") as file:
+        begin_ms, end_ms = (int(day.timestamp() * 1000) for day in (two, three))
+        file.write(f"  - {{ match: soon.md, effective_from: {begin_ms}, effective_to: {end_ms} }}\n")
+    in_another_process(own, "index")
+    settle(own, before)
+    fresh = {}
+    for now in (NOW, two, three):
+        own.keeping.kept.clear()
+        fresh[now] = bytes_of(put(own, now=now, route="documents"))
+    assert ["deputy" in json.dumps(one) for one in fresh.values()] == [False, True, False]
+    own.keeping.kept.clear()
+    moment = timedelta(milliseconds=1)
+    for now, like, told in (
+        (NOW, NOW, "miss"),
+        (two - moment, NOW, "hit"),
+        (two, two, "miss"),
+        (three - moment, two, "hit"),
+        (three, three, "miss"),
+        (three + moment, three, "hit"),
+    ):
+        answer = put(own, now=now, route="documents")
+        assert (cache_of(own, answer), bytes_of(answer)) == (told, fresh[like]), now
+
+
+def test_where_the_next_period_cannot_be_read_nothing_is_kept(router):
+    broken = Broken(router.store, admitted_labels=raising(SourceError("store_busy", "it is busy")))
+    answer = put(router, parts={"store": broken, "vocabularies": Memo()})
+    assert (cache_of(router, answer), bool(answer.passages), held(router)) == ("miss", True, 0)
 
 
 # --- the figures ------------------------------------------------------------------------------------------------------
