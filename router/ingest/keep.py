@@ -91,7 +91,7 @@ class Keeper:
         prefix = f"{self._job.source.name}/"
         for drop in drops:
             cause: Literal["gone", "forgotten"] = "forgotten" if drop.cause == "forgotten" else "gone"
-            its = self._versions.pop(drop.document_id.removeprefix(prefix), [])
+            its = [] if drop.alone else self._versions.pop(drop.document_id.removeprefix(prefix), [])
             found += [Drop(row.document_id, row, None, cause) for row in its if row.document_id not in named]
             found.append(drop)
         gone = {drop.document_id for drop in found}

@@ -34,12 +34,14 @@ _NOTES = frozenset({"rule_matches_nothing", "sidecar_without_document", "labels_
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A document to be removed from the store; `after` is what the manifest says of it then, None for nothing."""
+    """A document to be removed from the store; `after` is what the manifest says of it then, None for nothing. Earlier versions go with
+    it, unless it goes `alone`."""
 
     document_id: str
     before: ManifestRow | None
     after: ManifestRow | None
     cause: Literal["gone", "not_indexable", "forgotten"]
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ def _unvouched(survey: Survey, info: DocumentInfo | None, labelled: Labelled) ->
     """What the store holds and the manifest does not vouch for may be another text than the labels are of: it stays under exactly those
     of now, else it goes until it is made again."""
     if info is not None and info.label_digest != labelled.digest:
-        survey.drops.append(Drop(info.document_id, None, None, "not_indexable"))
+        survey.drops.append(Drop(info.document_id, None, None, "not_indexable", alone=True))
 
 
 def _indexed(
