@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 
@@ -124,3 +125,17 @@ def test_a_broken_file_is_a_code(tmp_path):
     assert raised.value.code == "contexts_unavailable"
     with pytest.raises(SourceError):
         SqlContexts(tmp_path / "nowhere" / "contexts.sqlite")
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["replaced", "removed"])
+def test_nothing_is_written_to_a_file_that_nobody_finds_again(cache, tmp_path, there):
+    """What was paid for is not lost in silence: the run hears that it cannot be kept."""
+    path, beside = tmp_path / "contexts.sqlite", tmp_path / "copy"
+    cache.use("t", "s", "s/a", ["k1", "k2"])
+    cache.write("t", [context("k1")])
+    shutil.copyfile(path, beside)
+    beside.replace(path) if there else path.unlink()
+    for _ in range(2):
+        with pytest.raises(SourceError, match="contexts_unavailable"):
+            cache.write("t", [context("k2")])
+    assert set(SqlContexts(path).find("t", ["k1", "k2"])) == ({"k1"} if there else set())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -138,6 +139,19 @@ def test_no_file_of_its_own(tmp_path: Path) -> None:
     assert "sqlite3" not in str(caught.value).lower()
     with pytest.raises(SourceError, match="manifest_url"):
         open_manifest("what is this")
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["replaced", "removed"])
+def test_nothing_is_written_to_a_file_that_nobody_finds_again(tmp_path: Path, there: bool) -> None:
+    path, beside = tmp_path / "m.sqlite", tmp_path / "copy"
+    manifest = open_manifest(f"sqlite:///{path}")
+    manifest.write([row("a")])
+    shutil.copyfile(path, beside)
+    beside.replace(path) if there else path.unlink()
+    for _ in range(2):
+        with pytest.raises(SourceError, match="manifest_unavailable"):
+            manifest.write([row("b")])
+    assert open_manifest(f"sqlite:///{path}").rows("t", "g-1") == ([row("a")] if there else [])
 
 
 def test_rollback_journal(tmp_path: Path) -> None:
