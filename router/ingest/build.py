@@ -11,6 +11,8 @@ INVARIANT: a document that is gone, cannot be read or has no valid labels is not
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
 INVARIANT: no text is read before what other sources and tenants no longer show is gone
 (tests/unit/test_ingest_revocation.py::test_revocation_comes_before_text).
+INVARIANT: a restriction or removal waits for a batch and not for the run (tests/unit/test_ingest_revocation.py::
+test_a_restriction_does_not_wait_for_the_backlog).
 INVARIANT: a run over all sources leaves no text of a tenant whose last source was withdrawn
 (tests/unit/test_ingest_build.py::test_a_tenant_without_sources_is_cleared).
 INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
@@ -45,6 +47,8 @@ from router.ports import DocumentInfo
 
 BATCH_CHUNKS, BATCH_DOCUMENTS = 128, 100
 BATCH_LABELS = 1_000
+LOOK_AGAIN_S, LOOK_SHARE = 2.0, 0.1
+"""Of work, after which labels and removals are looked at again; later where looking would take more than its share of the time."""
 RunOutcome = Literal["done", "failed", "interrupted"]
 T = TypeVar("T")
 Judge = Callable[[str, str, str], bool]
@@ -107,6 +111,9 @@ def index_sources(
                 tenants.append(tenant)
             if declared is not None:
                 reports += _clear_strangers({job.source.tenant for job in jobs} | elsewhere, workshop, dry_run=dry_run)
+            again = _Again(tenants)
+            for tenant in tenants:
+                tenant.again = again
             for tenant in tenants:
                 tenant.make_shown()
             for tenant in tenants:
@@ -183,15 +190,25 @@ def prepare_generation(
     one.withdraw(pairs, unread=True)
 
 
-def withdraw_access(tenant: str, pairs: Sequence[tuple[SourceJob, SourceReport]], workshop: Workshop, run_id: str) -> None:
-    """Removals and labels alone, which need no model; the caller holds the lock. A failing source is reported."""
+def withdraw_access(
+    tenant: str,
+    pairs: Sequence[tuple[SourceJob, SourceReport]],
+    workshop: Workshop,
+    run_id: str,
+    *,
+    looked_us: Mapping[str, int] | None = None,
+) -> dict[str, str]:
+    """Removals and labels alone, which need no model; the caller holds the lock. A failing source is reported. `looked_us` is when each
+    source was last looked at, where that is later than the manifest knows. Returns the label digest of each document that is left."""
     one = _Tenant(tenant, workshop, run_id, full=False, dry_run=False, progress=None)
+    one.looked_us.update(looked_us or {})
     one.shown = {info.document_id: info.label_digest for info in workshop.store.documents(tenant)}
     for pair in pairs:
         try:
             one.withdraw([pair])
         except (SourceError, UsageError) as error:
             pair[1].error = error
+    return one.shown
 
 
 def _clear_strangers(tenants: set[str], workshop: Workshop, *, dry_run: bool) -> list[SourceReport]:
@@ -301,6 +318,8 @@ class _Tenant:
         self._lines: list[_SourceLine] = []
         self._lost: list[DocumentInfo] = []
         self._pairs: Sequence[tuple[SourceJob, SourceReport]] = ()
+        self.again: _Again | None = None
+        self.again_us = 0
 
     def take_away(
         self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None, *, any_model: bool = False
@@ -414,6 +433,39 @@ class _Tenant:
             line = _SourceLine(self, job, report, {row.key: row for row in rows}, held.get(job.source.name, {}))
             line.withdraw(unread=unread)
 
+    def catch_up(self) -> None:
+        """What was taken away since the last look goes from the shown generation now; a source that cannot be looked at makes no more
+        text. A full build says so at its end, when it looks again."""
+        pairs = [
+            (job, SourceReport(job.source.name, self.tenant))
+            for job, report in self._pairs
+            if report.error is None and getattr(job.documents, "quick", False)
+        ]
+        if not pairs or self.workshop.store.generation(self.tenant) is None:
+            return
+        began_us = self.workshop.now_us()
+        looked_us = {report.source: max(report.looked_at_us, self.again_us) for _, report in self._pairs}
+        try:
+            seen = withdraw_access(self.tenant, pairs, self.workshop, self.run_id, looked_us=looked_us)
+        except SourceError as error:
+            if not self.full or error.code not in DAMAGED:
+                raise
+            return  # nothing can be taken from it, and it is not searched either
+        self.again_us = began_us
+        self.shown.clear()
+        self.shown.update(seen)
+        told = {job.source.name: report for job, report in pairs}
+        for job, report in self._pairs:
+            if (one := told.get(job.source.name)) is not None:
+                report.removed += one.removed
+                report.relabelled += one.relabelled
+                report.revoked.extend(one.revoked)
+                report.error = None if self.full else one.error
+                if self.full and isinstance(one.error, Emptied):
+                    raise one.error  # all that is still to be read of it would be taken for gone
+        for line in self._lines:
+            line.caught_up()
+
     def remember(self, rows: Iterable[ManifestRow], cause: Literal["gone", "not_indexable", "withdrawn"]) -> list[Gone]:
         return [] if self.unseen else gone_rows(rows, self.workshop.now_us(), cause)
 
@@ -438,6 +490,25 @@ class _Tenant:
     def record(self, changes: Sequence[LabelChange]) -> None:
         if changes:
             self.workshop.record(self.tenant, changes)
+
+
+class _Again:
+    """Between two batches of a run that may take hours, labels and removals are looked at again, of every source that costs no more
+    than a look at its files, and applied to what is shown before more text is read."""
+
+    def __init__(self, tenants: Sequence[_Tenant]) -> None:
+        self._tenants = tenants
+        self._next_s = time.monotonic() + LOOK_AGAIN_S
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._next_s
+
+    def look(self) -> None:
+        began_s = time.monotonic()
+        for tenant in self._tenants:
+            tenant.catch_up()
+        ended_s = time.monotonic()
+        self._next_s = ended_s + max(LOOK_AGAIN_S, (ended_s - began_s) * (1 / LOOK_SHARE - 1))
 
 
 class _SourceFailed(Exception):  # noqa: N818 (carries what happened out of one source)
@@ -499,9 +570,20 @@ class _SourceLine:
             for entry in doubtful
             if (row := self.rows.get(entry.key)) is None or row.state != "indexed" or has_changed(self.job, entry, row)
         ]
+        self.keeper.hold_back(survey)
         self.apply_drops([*survey.drops, *unsaid])
         self.apply_relabels(survey.relabels)
         self.workshop.manifest.write(survey.corrected)
+
+    def _is_broken(self) -> bool:
+        """Since a look between two batches: what it says of labels does not hold any more."""
+        return self.report.error is not None
+
+    def caught_up(self) -> None:
+        """The sources were looked at again: what was found out before about labels that were relaxed is old."""
+        if not self.tenant.full:
+            self.present &= self.tenant.shown.keys()
+            self.keeper.catch_up()
 
     def take_away(self) -> None:
         """Look at the source; what it no longer holds or shows otherwise goes at once."""
@@ -530,6 +612,8 @@ class _SourceLine:
         scribe, survey = self.job.scribe, self.survey
         if not self.tenant.dry_run:
             self.make_pending([entry for entry in survey.pending if not self._is_shown(entry)])
+            if self._is_broken():
+                return
             self.report.made = True
             if scribe is not None:
                 scribe.submit(self.tenant.run_id)
@@ -608,7 +692,7 @@ class _SourceLine:
             self.report.relabelled += len(batch)
 
     def make_pending(self, pending: Sequence[Entry]) -> None:
-        if not pending:
+        if not pending or self._is_broken():
             return
         maker = self._maker()
         batch: list[Outcome] = []
@@ -617,9 +701,14 @@ class _SourceLine:
             for outcome in outcomes:
                 batch.append(outcome)
                 self.done += 1
-                if len(batch) >= BATCH_DOCUMENTS or _chunks(batch) >= BATCH_CHUNKS:
+                again = self.tenant.again if self.tenant.again is not None and self.tenant.again.is_due() else None
+                if again is not None or len(batch) >= BATCH_DOCUMENTS or _chunks(batch) >= BATCH_CHUNKS:
                     self._flush(batch)
                     batch = []
+                if again is not None:
+                    again.look()
+                    if self._is_broken():
+                        break
                 if self.tenant.progress is not None:
                     chunks, elapsed_s = self.report.chunks + _chunks(batch), time.monotonic() - self.began_s
                     self.tenant.progress(Progress(self.source.name, self.done, len(self.survey.pending), chunks, elapsed_s))
@@ -658,8 +747,8 @@ class _SourceLine:
         known = [item.row for item in batch if isinstance(item, Known)]
         held_back = [self.keeper.held_back[row.key] for row in known if row.key in self.keeper.held_back]
         self.apply_relabels(held_back)
-        widened = {item.row.key: item.digest for item in held_back}
-        known = [replace(row, label_digest=widened.get(row.key, row.label_digest)) for row in known]
+        shown = self.tenant.shown  # labels may have changed, or the document may have gone, since the rows were read
+        known = [replace(row, label_digest=shown[row.document_id]) for row in known if row.document_id in shown]
         self.report.unchanged += sum(row.label_digest == self.rows[row.key].label_digest for row in known)
         self.workshop.manifest.write([*known, *(item.row for item in made)])
 

@@ -82,6 +82,11 @@ class Keeper:
                 self.held_back[item.row.key] = item
         survey.relabels[:] = kept
 
+    def catch_up(self) -> None:
+        """The source was looked at again: what it allowed before is old, and versions may have gone."""
+        self.held_back.clear()
+        self._versions = {key: [row for row in its if row.document_id in self._shown] for key, its in self._versions.items()}
+
     def with_versions(self, drops: Sequence[Drop]) -> list[Drop]:
         """And what was kept of these documents, each before its document."""
         if not self._versions:

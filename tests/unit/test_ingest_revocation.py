@@ -120,6 +120,102 @@ def test_labels_reach_what_the_manifest_does_not_vouch_for(world: World, lost: s
     assert world.labels()["a.md"]["groups"] == frozenset({"corp:hr"})
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("what", ["labels", "removal", "sidecar", "emptied", "broken"])
+def test_a_restriction_does_not_wait_for_the_backlog(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, full: bool
+) -> None:
+    """It is written while new text is made, also of another source, and holds before much more of that is."""
+    monkeypatch.setattr(build, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(build, "LOOK_SHARE", 1.0)
+    other, second = second_source(world)
+    build.index_sources([*world.jobs(), second], world.workshop())
+    for at in range(12):
+        other.write(f"n{at:02}.md", f"# N{at}\n\nText.\n")
+    seen: list[tuple[int, Any]] = []
+
+    def change() -> None:
+        if what == "labels":
+            world.write("labels.yaml", NARROWED.replace("{key}", "a.md"), old=False)
+        elif what == "sidecar":
+            world.write("a.md.labels.yaml", "groups: [corp:hr]\n", old=False)
+        elif what == "removal":
+            (world.docs / "a.md").unlink()
+        elif what == "emptied":
+            for path in world.docs.iterdir():
+                path.unlink()
+        else:
+            world.write("labels.yaml", "rules: [", old=False)
+
+    def look(done: Any) -> None:
+        if done.source != "second":
+            return
+        if done.done == 2:
+            change()
+        there = {info.document_id: info.label_digest for info in world.store.documents(TENANT)}
+        seen.append((done.done, there.get("docs/a.md")))
+
+    jobs = [SourceJob(second.source, Folder(other.docs)), *world.jobs()]
+    if full and what in ("emptied", "broken"):
+        with pytest.raises(SourceError, match=r"source_empty|labels_invalid"):
+            build.index_sources(jobs, world.workshop(), full=True, progress=look)
+        seen.append((99, {info.document_id: info.label_digest for info in world.store.documents(TENANT)}["docs/a.md"]))
+    else:
+        report = build.index_sources(jobs, world.workshop(), full=full, progress=look)
+        assert report.sources[0].indexed == (13 if full else 12)
+    before, after = {digest for at, digest in seen if at <= 2}, {digest for at, digest in seen if at > 3}
+    assert len(before) == 1
+    if what == "broken":
+        assert after == before, "old labels hold until they are whole"
+    else:
+        assert len(after) == 1
+        assert after != before
+    assert_recorded(world)
+
+
+def assert_recorded(world: World) -> None:
+    said = {change.document_id: change.new for change in world.changes}
+    for info in world.store.documents(TENANT):
+        assert said[info.document_id] == info.label_digest
+
+
+def test_a_source_that_breaks_while_it_is_read_makes_no_more_text(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its labels are not those of now any more; other sources go on, and the next run takes up what was left."""
+    monkeypatch.setattr(build, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(build, "LOOK_SHARE", 1.0)
+    _, second = second_source(world)
+    world.write("0.md", "# Before the others\n\nText.\n")
+
+    def look(done: Any) -> None:
+        if (done.source, done.done) == ("docs", 1):
+            world.write("labels.yaml", "rules: [", old=False)
+
+    docs, its = build.index_sources([*world.jobs(), second], world.workshop(), progress=look).sources
+    assert docs.error is not None
+    assert (docs.error.code, docs.indexed, its.indexed, its.error) == ("labels_invalid", 2, 1, None)
+    world.write("labels.yaml", RULES)
+    assert world.index().indexed == 1
+
+
+def test_looking_takes_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(build.time, "monotonic", lambda: clock[0])
+
+    class Slow:
+        def catch_up(self) -> None:
+            clock[0] += 5.0
+
+    again = build._Again([Slow()])  # type: ignore[list-item]
+    assert not again.is_due()
+    clock[0] += build.LOOK_AGAIN_S
+    assert again.is_due()
+    again.look()
+    clock[0] += 44.0
+    assert not again.is_due()
+    clock[0] += 1.0
+    assert again.is_due()
+
+
 def test_undeclared_sources_go_before_text(world: World) -> None:
     _, second = second_source(world)
     build.index_sources([*world.jobs(), second], world.workshop())
