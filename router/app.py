@@ -99,6 +99,8 @@ NOTHING_INDEXED = "empty"
 MAX_NARROWING_CHARS = 300
 INDEXER = "service:indexer"
 CONTEXTS_FILE = "contexts.sqlite"
+FORGET_WAITS_S = 30.0
+"""For another run to let go of the index."""
 MODEL_FOLDER = Path(__file__).with_name("model")
 
 
@@ -981,8 +983,11 @@ class Router:
         def documents(source: Source) -> Any:
             return self._documents(source) if source.name in self.settings.sources else None
 
+        def forget() -> Forgotten:
+            return forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
+
         try:
-            gone = forget_everywhere(self.policies.current().sources, document_id, self.workshop, documents)
+            gone = _wait_for_lock(forget)
         finally:
             self._forget_kept()
         if (self.state / CONTEXTS_FILE).exists():
@@ -1491,6 +1496,22 @@ def open_copies(database: Path, grants: Sequence[TableGrant]) -> PhysicalCopies:
     from connectors.duckdb_tables import PhysicalCopies
 
     return PhysicalCopies(database, grants)
+
+
+def _wait_for_lock(act: Callable[[], Forgotten]) -> Forgotten:
+    """As soon as no other run holds the index, within `FORGET_WAITS_S`. A round of `--watch` is mostly over by then; a run that makes
+    text for hours gives way to nobody but its operator."""
+    until_s = time.monotonic() + FORGET_WAITS_S
+    while True:
+        try:
+            return act()
+        except SourceError as error:
+            if error.code != "index_busy":
+                raise
+            if time.monotonic() >= until_s:
+                error.hint = f"it was waited for {FORGET_WAITS_S:g} s: stop that run, which the next one continues, and try again"
+                raise
+        time.sleep(0.1)
 
 
 def _public_columns(datasets: Iterable[DatasetFacts]) -> list[PublicColumns]:

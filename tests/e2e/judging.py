@@ -111,9 +111,16 @@ def stands(item: str | float, got: Got) -> bool:
         return any(equal(cell, item) for rows in got.tables for row in rows for cell in row)
     if is_document(item):
         return item in got.documents
-    body = {key: value for key, value in got.body.items() if key != "passages"} if item.startswith("name:") else got.body
-    text = json.dumps(body, ensure_ascii=False, default=str)
+    body = {key: value for key, value in got.body.items() if not (key == "passages" and item.startswith("name:"))}
+    text = json.dumps(_untimed(body), ensure_ascii=False, default=str)
     return re.search(rf"(?<![\w.]){re.escape(item.removeprefix('name:'))}(?![\w])", text, re.IGNORECASE) is not None
+
+
+def _untimed(value: Any) -> Any:
+    """A stage may take as many milliseconds as a secret number says."""
+    if isinstance(value, Mapping):
+        return {key: _untimed(part) for key, part in value.items() if key != "ms"}
+    return [_untimed(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def is_document(item: str | float) -> bool:

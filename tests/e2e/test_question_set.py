@@ -96,6 +96,13 @@ LINE = Line(
 GOT = Got("both", ("answered",), ("people/staff/annual-leave.md",), ([["East", "x", "3"], ["West", "y", "2.50"]],), {})
 
 
+def test_milliseconds_tell_nothing():
+    line = replace(LINE, must_not_see=["7.9"])
+    assert judge(line, replace(GOT, body={"stages": [{"name": "rank", "ms": 7.9, "note": ""}]})).seen == ()
+    assert judge(line, replace(GOT, body={"stages": [{"name": "rank", "ms": 1.0, "note": "7.9"}]})).seen == ("7.9",)
+    assert judge(line, replace(GOT, body={"passages": [{"text": "it was 7.9"}]})).seen == ("7.9",)
+
+
 def test_what_is_right_is_taken():
     verdict = judge(LINE, GOT)
     assert (verdict.exact, verdict.route, verdict.evidence, verdict.value, verdict.seen) == (True, True, True, True, ())

@@ -20,8 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.manifest import open_manifest
+from router import app
 from router.app import Router
 from router.config import load_settings
+from router.errors import SourceError
 from router.ingest.watch import Stop
 from tests import world
 from tests.world import NOW, ask_as, build_world, ids, run_command, write_page
@@ -253,6 +255,30 @@ def test_a_held_lock_is_waited_for(config: Path) -> None:
     other = run_command("index", "--json", "--config", config, cwd=config.parent)
     assert other.returncode in (0, 4)
     assert watching.end()[0] == 0
+
+
+def test_forgetting_waits_for_a_run_that_ends_soon(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = open_manifest(f"sqlite:///{config.parent}/state/manifest.sqlite")
+    with Router(load_settings(config)) as router:
+        router.index()
+        held, free = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with manifest.exclusive():
+                held.set()
+                free.wait(20)
+
+        other = threading.Thread(target=hold)
+        other.start()
+        held.wait(20)
+        monkeypatch.setattr(app, "FORGET_WAITS_S", 0.3)
+        with pytest.raises(SourceError, match="index_busy") as raised:
+            router.index_forget("handbook/staff/oil.md")
+        assert "stop that run" in str(raised.value.hint)
+        monkeypatch.setattr(app, "FORGET_WAITS_S", 30.0)
+        threading.Timer(0.5, free.set).start()
+        assert router.index_forget("handbook/staff/oil.md").documents == ("handbook/staff/oil.md",)
+        other.join()
 
 
 def test_options_that_do_not_go_together(config: Path) -> None:
