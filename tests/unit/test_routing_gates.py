@@ -13,10 +13,12 @@ from connectors.local_models import load_embedder
 from router.app import MODEL_FOLDER
 from router.catalog import Catalog, Dataset, DatasetField, Metric
 from router.domain import Purpose
+from router.legs import OTHER_SCALE
 from router.lexicon import identifiers
 from router.routing.decide import decide
 from router.routing.gates import (
     CLOSED,
+    TEXT_OPEN,
     UNJUDGED,
     Probe,
     build_named,
@@ -171,3 +173,10 @@ def test_words_are_taken_apart_and_made_singular():
 @pytest.mark.parametrize("text", ["a_b" * 4_000, "aB" * 5_000, "x" * 9_000])
 def test_long_questions_are_cut(text):
     assert len(content_words(text)) <= 1_000
+
+
+def test_without_cosines_of_the_shipped_model_documents_are_never_shut_out():
+    """Another model's cosines say nothing here; just below what stands in for them the gate would shut on a word that is not covered."""
+    none, all_of_it = Probe(0.0, 10.0, 5, OTHER_SCALE), Probe(10.0, 10.0, 5, OTHER_SCALE)
+    assert TEXT_OPEN < gate_text(none).open < 0.5 < gate_text(all_of_it).open
+    assert gate_text(Probe(0.0, 10.0, 5, 0.4)).open < TEXT_OPEN
