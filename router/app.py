@@ -419,7 +419,7 @@ class Router:
 
     @functools.cached_property
     def store(self) -> SqliteDocuments | OpenSearchDocuments:
-        return _build_store(self.settings, lambda: self.policies.current().document_type)
+        return _build_store(self.settings, lambda: self.policies.current().stored_type)
 
     def clear_cluster(self, tenant: str) -> None:
         """Remove what a throw-away router keeps outside its folder."""

@@ -93,8 +93,8 @@ class SourceSettings(_Strict):
         default=0,
         ge=0,
         le=1_000,
-        description='how many earlier versions of each document stay, for questions "as of" a day; needs the optional attributes '
-        "`effective_from` and `effective_to` of the schema's Document (adr/0033)",
+        description='how many earlier versions of each document stay, for questions "as of" a day; needs the optional attribute '
+        "`effective_to` of the schema's Document (adr/0033)",
     )
 
     @property

@@ -12,7 +12,19 @@ from datetime import UTC, datetime
 
 from router import execute, plan
 from router.config import SearchSettings
-from router.domain import Degraded, Embedded, Index, Leg, Passage, Purpose, Ranked, Receipt, Steps, Stored
+from router.domain import (
+    SINCE_FIELD,
+    Degraded,
+    Embedded,
+    Index,
+    Leg,
+    Passage,
+    Purpose,
+    Ranked,
+    Receipt,
+    Steps,
+    Stored,
+)
 from router.errors import SourceError
 from router.expand import Joined, alone, cut, fold, join, reach, spread, without_superseded
 from router.filters import ALWAYS, digest
@@ -276,7 +288,8 @@ def _recheck(asking: Asking, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
 
 def _passage(rank_at: int, joined: Joined) -> Passage:
     ranked = joined.ranked
-    chunk, effective = ranked.stored.chunk, ranked.stored.labels.get("effective_from")
+    chunk, labels = ranked.stored.chunk, ranked.stored.labels
+    effective = labels.get(IN_FORCE, labels.get(SINCE_FIELD))
     return Passage(
         rank=rank_at,
         source=chunk.source,

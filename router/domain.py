@@ -14,7 +14,7 @@ from datetime import datetime
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, Self
 
-from router.filters import ALWAYS, Filter, Kind, Part, Scalar
+from router.filters import ALWAYS, EntityType, Field, Filter, Kind, Part, Scalar
 
 Labels = Mapping[str, Scalar | frozenset[str]]
 Leg = Literal["dense", "lexical"]
@@ -28,6 +28,17 @@ CLASSES = ("public", "internal", "confidential", "restricted")
 
 SOURCE_FIELD = "@source"
 """The store's own label field that holds the source's name; no Cedar attribute can be called so."""
+SINCE_FIELD, UNTIL_FIELD = "@since", "@until"
+"""The store's own label fields of an earlier version that is kept: from when until when it held, in epoch milliseconds. No policy can
+speak of them, so that what is not written about a document never decides who may see it."""
+
+
+def with_spans(document_type: EntityType) -> EntityType:
+    """The document type as stores have it: where documents may have an end, so may versions, whatever their authors wrote."""
+    if document_type.fields.get("effective_to") != Field("long", required=False):
+        return document_type
+    spans = {name: Field("long", required=False) for name in (SINCE_FIELD, UNTIL_FIELD)}
+    return EntityType(document_type.name, {**document_type.fields, **spans})
 
 
 # --- who asks what ----------------------------------------------------------------------------------------------------

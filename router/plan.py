@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from router.domain import SOURCE_FIELD, Grant, Grants, Index, Leg, Steps
+from router.domain import SOURCE_FIELD, Grant, Grants, Index, Leg, Steps, with_spans
 from router.filters import EntityType, Field, Filter, In, all_of, any_of, canonical, simplify
 
 
@@ -53,5 +53,5 @@ def scope(granted: Iterable[Grant], document_type: EntityType) -> Filter:
 
 
 def with_source(document_type: EntityType) -> EntityType:
-    """The document type with the store's own source field."""
-    return EntityType(document_type.name, {**document_type.fields, SOURCE_FIELD: Field("string", required=True)})
+    """The document type with the store's own fields."""
+    return EntityType(document_type.name, {**with_spans(document_type).fields, SOURCE_FIELD: Field("string", required=True)})

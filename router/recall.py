@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from router import plan
-from router.domain import CLASSES, Stage, TableGrant
+from router.domain import CLASSES, SINCE_FIELD, UNTIL_FIELD, Stage, TableGrant, with_spans
 from router.egress import DISCLOSED_AS
 from router.errors import SourceError
 from router.filters import canonical
@@ -103,7 +103,7 @@ def _next_period_ms(asking: Asking, place: _Place) -> int | None:
     """When the next document that the caller's filter admits comes into force or ends. From then on it may be found, or no more, and
     what it replaces the other way round: the answer is another one. Kept per filter and version of the documents."""
     line, tenant, document_type = asking.line, asking.principal.tenant, asking.policies.document_type
-    names = [name for name in (IN_FORCE, UNTIL) if name in document_type.fields]
+    names = [name for name in (IN_FORCE, UNTIL, SINCE_FIELD, UNTIL_FIELD) if name in with_spans(document_type).fields]
     if "documents" not in place.versions or not names:
         return None
     steps = plan.build(asking.grants, document_type, legs=(), candidates=0, rerank=0)

@@ -37,7 +37,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from router.domain import Entry, Generation, Gone, IndexRun, LabelChange, ManifestRow, Revocation, SourceState, Switched
+from router.domain import (
+    Entry,
+    Generation,
+    Gone,
+    IndexedDocument,
+    IndexRun,
+    LabelChange,
+    ManifestRow,
+    Revocation,
+    SourceState,
+    Switched,
+)
 from router.errors import SourceError, UsageError
 from router.ingest.keep import Keeper
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
@@ -347,7 +358,7 @@ class _Tenant:
                 if self.full:
                     raise failed.error from None
             else:
-                if line.survey.pending or job.scribe is not None or self.dry_run:
+                if line.survey.pending or job.scribe is not None or self.dry_run or self.full:
                     self._lines.append(line)
                 report.made = not self._lines or self._lines[-1] is not line
         if self.full:
@@ -538,7 +549,14 @@ class _SourceLine:
         self.looked_us = tenant.looked_us.get(job.source.name, 0)
         self.labeller = Labeller(self.workshop.entity, self.source, self.documents)
         self.keeper = Keeper(
-            self.workshop, job, self.labeller, rows, earlier or {}, tenant.shown, generation=tenant.generation, full=tenant.full
+            self.workshop,
+            job,
+            rows,
+            earlier or {},
+            tenant.shown,
+            generation=tenant.generation,
+            full=tenant.full,
+            unseen=tenant.unseen,
         )
         self.survey = Survey()
         self.done, self.began_s = 0, 0.0
@@ -553,7 +571,6 @@ class _SourceLine:
                 rows=self.rows,
                 held=self.held,
                 buried=self.workshop.manifest.buried(self.source.tenant, self.source.name),
-                now_ms=self.workshop.now_us() // 1000,
                 shown=self.was_shown,
             )
         except Emptied as emptied:
@@ -570,10 +587,7 @@ class _SourceLine:
             for entry in doubtful
             if (row := self.rows.get(entry.key)) is None or row.state != "indexed" or has_changed(self.job, entry, row)
         ]
-        self.keeper.hold_back(survey)
-        self.apply_drops([*survey.drops, *unsaid])
-        self.apply_relabels(survey.relabels)
-        self.workshop.manifest.write(survey.corrected)
+        self._apply(survey, unsaid)
 
     def _is_broken(self) -> bool:
         """Since a look between two batches: what it says of labels does not hold any more."""
@@ -594,10 +608,15 @@ class _SourceLine:
             raise _SourceFailed(error) from None
         self._report_survey(self.survey)
         if not self.tenant.dry_run:
-            self.keeper.hold_back(self.survey)
-            self.apply_drops(self.survey.drops)
-            self.apply_relabels(self.survey.relabels)
-            self.workshop.manifest.write(self.survey.corrected)
+            self._apply(self.survey)
+
+    def _apply(self, survey: Survey, unsaid: Sequence[Drop] = ()) -> None:
+        """What nobody may see any more, then labels; what a text was under when they changed is remembered first."""
+        self.apply_relabels(survey.held_back)
+        self.apply_drops([*survey.drops, *unsaid])
+        self.workshop.manifest.write(self.keeper.mark_unread(survey))
+        self.apply_relabels(survey.relabels)
+        self.workshop.manifest.write(survey.corrected)
 
     def make_shown(self) -> None:
         """What is shown and may read otherwise now, with what was written for it since."""
@@ -614,6 +633,8 @@ class _SourceLine:
             self.make_pending([entry for entry in survey.pending if not self._is_shown(entry)])
             if self._is_broken():
                 return
+            there = survey.entries.keys() | {failure.key for failure in survey.failures}
+            self.workshop.manifest.write(self._put_versions(self.keeper.left_behind(there)))
             self.report.made = True
             if scribe is not None:
                 scribe.submit(self.tenant.run_id)
@@ -629,11 +650,13 @@ class _SourceLine:
         report.listed, report.unchanged = len(survey.entries), survey.unchanged
         report.failures, report.notes = list(survey.failures), list(survey.notes)
         if self.tenant.dry_run:
-            report.indexed, report.relabelled = len(survey.pending), len(survey.relabels)
+            report.indexed, report.relabelled = len(survey.pending), len(survey.relabels) + len(survey.held_back)
             report.removed = sum(drop.document_id in self.present for drop in survey.drops)
 
     def apply_drops(self, drops: Sequence[Drop]) -> None:
-        """Record, then the store, then the manifest, which remembers what was there. What was kept of a document goes before it."""
+        """Record, then the store, then the manifest, which remembers what was there. What was kept of a document goes, or is held back,
+        before it."""
+        self.apply_relabels(self.keeper.held_back(drops))
         for batch in _batches(self.keeper.with_versions(drops), BATCH_LABELS):
             there = [drop for drop in batch if drop.document_id in self.present]
             self.tenant.record(
@@ -744,11 +767,12 @@ class _SourceLine:
             into.append(Failure(item.entry.key, item.reason, item.detail))
         self.apply_drops([Drop(item.row.document_id, None, item.row, _cause(item)) for item in lost if item.row is not None])
         self._put(made)
-        known = [item.row for item in batch if isinstance(item, Known)]
-        held_back = [self.keeper.held_back[row.key] for row in known if row.key in self.keeper.held_back]
-        self.apply_relabels(held_back)
         shown = self.tenant.shown  # labels may have changed, or the document may have gone, since the rows were read
-        known = [replace(row, label_digest=shown[row.document_id]) for row in known if row.document_id in shown]
+        known = [
+            replace(item.row, label_digest=shown[item.row.document_id], reason="")
+            for item in batch
+            if isinstance(item, Known) and item.row.document_id in shown
+        ]
         self.report.unchanged += sum(row.label_digest == self.rows[row.key].label_digest for row in known)
         self.workshop.manifest.write([*known, *(item.row for item in made)])
 
@@ -784,7 +808,9 @@ class _SourceLine:
         follow = [self.keeper.follow(item) for item in made]
         self.apply_drops([drop for drops, _ in follow for drop in drops])
         self.apply_relabels([relabel for _, relabels in follow for relabel in relabels])
-        versions = [version for item in made for version in self.keeper.versions_beside(item)]
+        return self._put_versions([version for item in made for version in self.keeper.versions_beside(item)])
+
+    def _put_versions(self, versions: Sequence[tuple[ManifestRow, IndexedDocument]]) -> list[ManifestRow]:
         self.report.notes.extend(self.keeper.notes)
         self.keeper.notes.clear()
         if not versions:

@@ -96,7 +96,7 @@ def _of_source(
     labeller = Labeller(entity, source, job.documents)
     buried = manifest.buried(source.tenant, source.name)
     try:
-        survey = survey_source(job, labeller, generation=generation, rows=rows, held=held, buried=buried, now_ms=0)
+        survey = survey_source(job, labeller, generation=generation, rows=rows, held=held, buried=buried)
         times = list(_changes(job, survey, rows, held, state.looked_at_us))
     except PointsmanError as error:
         return _untold(source, state, error.code)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from router.domain import Generation, LabelChange, ManifestRow, Switched
 from router.errors import SourceError, UsageError
 from router.ingest.build import gone_rows, prepare_generation, summarise_run
+from router.ingest.keep import drop_versions
 from router.ingest.workshop import Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
 
@@ -60,6 +61,7 @@ def roll_back(
         with store.pinned(tenant, target.name) as view:
             hidden = replace(workshop, store=view, record=_unseen, record_switch=_unseen)
             view.mend(tenant)
+            drop_versions(tenant, hidden, current.name)
             prepare_generation(
                 tenant, list(zip(jobs, reports, strict=True)), hidden, run_id, declared=declared, progress=progress
             )

@@ -27,7 +27,8 @@ from router.ports import DocStore, DocumentInfo, DocumentSource, Manifest
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """What the manifest says of one source. Times are of the oldest and newest document, in microseconds; 0 for none."""
+    """What the manifest says of one source. Times are of the oldest and newest document, in microseconds; 0 for none. `versions` are
+    earlier ones that are kept beside the documents."""
 
     source: str
     tenant: str
@@ -38,6 +39,7 @@ class SourceStatus:
     models: tuple[str, ...]
     oldest_us: int
     newest_us: int
+    versions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def _status(source: Source, store: DocStore, manifest: Manifest) -> SourceStatus
         tuple(sorted({row.model_id for row in indexed})),
         min(times, default=0),
         max(times, default=0),
+        sum(row.state == "kept" for row in rows),
     )
 
 
@@ -184,7 +187,6 @@ def _source_findings(
         rows=known,
         held=held,
         buried=workshop.manifest.buried(source.tenant, source.name),
-        now_ms=workshop.now_us() // 1000,
     )
     for document_id, kind, detail in (*_present_but_wrong(survey, held), *_absent(survey, known, held, job, workshop)):
         yield Finding(source.tenant, source.name, document_id, kind, detail)
@@ -197,7 +199,7 @@ def _present_but_wrong(survey: Survey, held: Mapping[str, DocumentInfo]) -> Iter
             yield drop.document_id, "should_not_be_indexed", detail or (drop.after.detail if drop.after else "")
         elif drop.after is None:
             yield drop.document_id, "manifest_lags", "the manifest knows a document that source and store do not hold"
-    for item in survey.relabels:
+    for item in (*survey.held_back, *survey.relabels):
         yield item.row.document_id, "labels_differ", "the store holds it under other labels than the source gives now"
     for row in survey.corrected:
         yield row.document_id, "manifest_lags", "the manifest holds other labels than the store"

@@ -6,8 +6,8 @@ INVARIANT: labels of now hold for all that a store shows before text is read, wh
 (tests/unit/test_ingest_revocation.py::test_labels_reach_what_the_manifest_does_not_vouch_for).
 INVARIANT: of a source in which nothing stands any more nothing is shown, and nothing is thrown away
 (tests/unit/test_ingest_build.py::test_an_emptied_folder_is_hidden_and_kept).
-INVARIANT: what is taken from a document is taken from its kept versions with it
-(tests/unit/test_ingest_versions.py::test_no_version_shows_what_the_document_denies).
+INVARIANT: what is taken from a document is taken from its kept versions before it
+(tests/unit/test_ingest_versions.py::test_a_version_is_seen_by_those_who_may_see_both).
 INVARIANT: a document counts as unchanged only when source, manifest and store agree about it
 (tests/unit/test_ingest_build.py::test_crash_anywhere).
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -25,7 +25,7 @@ from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Labelled, Unlabelled, build_labels
-from router.ingest.versions import check_spans, is_version, parse_version, version_labels, versions_of
+from router.ingest.versions import check_spans, is_held_back, is_version, parse_version, version_labels, versions_of
 from router.ingest.workshop import Failure, SourceJob
 from router.ports import DocumentInfo, DocumentSource
 
@@ -35,13 +35,12 @@ _NOTES = frozenset({"rule_matches_nothing", "sidecar_without_document", "labels_
 @dataclass(frozen=True, slots=True)
 class Drop:
     """A document to be removed from the store; `after` is what the manifest says of it then, None for nothing. Earlier versions go with
-    it, unless it goes `alone`."""
+    it, and are held back where it is `not_indexable`."""
 
     document_id: str
     before: ManifestRow | None
     after: ManifestRow | None
     cause: Literal["gone", "not_indexable", "forgotten"]
-    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,11 @@ class Emptied(SourceError):  # noqa: N818 (says what the source is)
 
 @dataclass(slots=True)
 class Survey:
-    """Work lists of one source. `corrected` are manifest rows that lag behind the store."""
+    """Work lists of one source. `held_back` are versions that nobody may see for now, which comes before all else; `corrected` are
+    manifest rows that lag behind the store."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
+    held_back: list[Relabel] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
     relabels: list[Relabel] = field(default_factory=list)
     corrected: list[ManifestRow] = field(default_factory=list)
@@ -116,7 +117,6 @@ def survey_source(
     rows: Mapping[str, ManifestRow],
     held: Mapping[str, DocumentInfo],
     buried: frozenset[str],
-    now_ms: int,
     shown: bool = False,
 ) -> Survey:
     """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents; `shown` says
@@ -129,6 +129,7 @@ def survey_source(
     _list_entries(survey, job.documents)
     if (held or shown) and getattr(job.documents, "emptied", False):
         raise Emptied(source.name, _hidden(source, rows.values(), held))
+    there = survey.entries.keys() | {failure.key for failure in survey.failures}  # a key that is listed and refused is not gone
     for entry in survey.entries.values():
         row, info = rows.get(entry.key), held.get(f"{source.name}/{entry.key}")
         if row is not None and row.state == "indexed" and row.content_hash in buried:
@@ -145,10 +146,12 @@ def survey_source(
         if row is not None and row.state in {"indexed", "writing"}:
             living[entry.key] = labelled.labels
         _labelled(survey, entry, row, info, labelled, job.pipeline_of(labelled.labels) if indexed else job.pipeline)
-    _survey_versions(survey, job, rows.values(), held, buried, living, now_ms)
     survey.drops.extend(
-        Drop(row.document_id, row, None, "gone") for key, row in rows.items() if key not in survey.entries and not is_version(key)
+        Drop(row.document_id, row, None, "not_indexable" if key in there else "gone")
+        for key, row in rows.items()
+        if key not in survey.entries and not is_version(key)
     )
+    _survey_versions(survey, job, rows.values(), held, buried, living, there, labeller.entity)
     listed = {f"{source.name}/{key}" for key in (*survey.entries, *rows)}
     survey.drops.extend(Drop(document_id, None, None, "gone") for document_id in held if document_id not in listed)
     return survey
@@ -172,26 +175,27 @@ def _survey_versions(
     held: Mapping[str, DocumentInfo],
     buried: frozenset[str],
     living: Mapping[str, Labels],
-    now_ms: int,
+    there: Container[str],
+    entity: EntityType,
 ) -> None:
-    """Versions go with their document, and under its labels, before it. `living` are those of documents that are shown or being written."""
+    """Versions go with their document, before it, and are shown under its labels, after it. `living` are those of documents that are
+    shown or being written; one that is only `there` keeps its versions, which nobody sees until it is shown again."""
     drops: list[Drop] = []
-    relabels: list[Relabel] = []
     for key, its in versions_of(rows).items():
         most = its[-job.keep_versions :] if job.keep_versions else []
         for row in its:
-            info, labels, forgotten = held.get(row.document_id), None, row.content_hash in buried
-            if not forgotten and row in most and row.state == "kept" and key in living:
-                labels = version_labels(parse_version(row.narrowing), [living[key]], now_ms)
-            if labels is None or info is None or info.chunks != row.chunks:
+            info, forgotten = held.get(row.document_id), row.content_hash in buried
+            whole = info is not None and info.chunks == row.chunks and row.state == "kept"
+            if info is None or not whole or forgotten or row not in most or key not in there:
                 drops.append(Drop(row.document_id, row, None, "forgotten" if forgotten else "gone"))
                 continue
+            labels = version_labels(parse_version(row.narrowing), living.get(key), entity)
             digest = label_digest(job.source.name, labels)
             if info.label_digest != digest:
-                relabels.append(Relabel(row, labels, digest))
+                (survey.held_back if is_held_back(labels) else survey.relabels).append(Relabel(row, labels, digest))
             elif row.label_digest != digest:
                 survey.corrected.append(replace(row, label_digest=digest))
-    survey.drops[:0], survey.relabels[:0] = drops, relabels
+    survey.drops[:0] = drops
 
 
 def _list_entries(survey: Survey, documents: DocumentSource) -> None:
@@ -277,7 +281,7 @@ def _unvouched(survey: Survey, info: DocumentInfo | None, labelled: Labelled) ->
     """What the store holds and the manifest does not vouch for may be another text than the labels are of: it stays under exactly those
     of now, else it goes until it is made again."""
     if info is not None and info.label_digest != labelled.digest:
-        survey.drops.append(Drop(info.document_id, None, None, "not_indexable", alone=True))
+        survey.drops.append(Drop(info.document_id, None, None, "not_indexable"))
 
 
 def _indexed(

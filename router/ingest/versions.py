@@ -1,30 +1,39 @@
 """Earlier versions of a document, kept for questions "as of" a day (adr/0033).
 
 A version stands in the store as a document of its own, under an id that no source can list: the document's key, `@@` and the moment
-when it was replaced. Its labels are the strictest of those it had itself and of those that the living document has now, so what is
-taken from the document is taken from all its versions. What cannot be combined strictly is let go.
+when it was replaced. It is shown under its own labels, and only while the document is shown under the very same ones: whoever sees it
+may see both, whatever policies say of labels. Otherwise it is held back under labels that admit nobody, until the two agree again.
 
-INVARIANT: a version is never labelled wider than the living document, nor than it was itself (tests/unit/test_ingest_versions.py::
-test_labels_are_the_strictest).
+INVARIANT: a version is shown under labels that are its own and its document's, or to nobody (tests/unit/test_ingest_versions.py::
+test_shown_under_the_labels_of_both_or_to_nobody, ::test_a_version_is_seen_by_those_who_may_see_both).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from router.domain import SOURCE_FIELD, Chunk, Embedded, IndexedDocument, Labels, ManifestRow, twin_id
+from router.domain import (
+    SINCE_FIELD,
+    SOURCE_FIELD,
+    UNTIL_FIELD,
+    Chunk,
+    Embedded,
+    IndexedDocument,
+    Labels,
+    ManifestRow,
+    label_digest,
+    twin_id,
+    with_spans,
+)
 from router.errors import UsageError
-from router.filters import EntityType, Eq, Field, Scalar, compile_filter
+from router.filters import EntityType, Eq, Field, compile_filter
 from router.ports import DocStore
 
-SINCE, UNTIL = "effective_from", "effective_to"
 READ_S = 60.0
 _KEY = re.compile(r"@@[0-9a-f]{12}\Z")
-_SPAN = frozenset({SINCE, UNTIL})
-_COMBINED = _SPAN | {"sensitivity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +64,13 @@ def versions_of(rows: Iterable[ManifestRow]) -> dict[str, list[ManifestRow]]:
 
 
 def check_spans(entity: EntityType) -> None:
-    """Raises `UsageError` where the schema cannot say from when until when a version held."""
-    for name in (SINCE, UNTIL):
-        if entity.fields.get(name) != Field("long", required=False):
-            raise UsageError(
-                "versions_without_span",
-                f"a source keeps versions, and schema.cedarschema gives documents no optional `{name}`",
-                f"add `{name}?: Long` to Document, or set `keep_versions = 0`",
-            )
+    """Raises `UsageError` where documents have no end, so that stores keep none of versions either (`with_spans`)."""
+    if with_spans(entity) is entity:
+        raise UsageError(
+            "versions_without_span",
+            "a source keeps versions, and schema.cedarschema gives documents no optional `effective_to`",
+            "add `effective_to?: Long` to Document, or set `keep_versions = 0`",
+        )
 
 
 def version_json(version: Version) -> str:
@@ -77,57 +85,25 @@ def parse_version(text: str) -> Version:
     )
 
 
-def narrowest(*all_labels: Labels) -> dict[str, Scalar | frozenset[str]] | None:
-    """Labels under which nobody sees what one of these denies: groups intersect, the highest sensitivity, the latest start and the
-    earliest end. None where any other attribute differs, since which of two regions is the stricter nobody can say."""
-    found = dict(all_labels[0])
-    for labels in all_labels[1:]:
-        if (found.keys() ^ labels.keys()) - _SPAN:
-            return None
-        for name, value in labels.items():
-            one = found.setdefault(name, value)
-            if name == "groups" and isinstance(one, frozenset) and isinstance(value, frozenset):
-                found[name] = one & value
-            elif name in _COMBINED and isinstance(one, int) and isinstance(value, int):
-                found[name] = min(one, value) if name == UNTIL else max(one, value)
-            elif one != value or type(one) is not type(value):
-                return None
-    return found
+def version_labels(version: Version, living: Labels | None, entity: EntityType) -> Labels:
+    """`living` are the labels of the document, None where it is not shown. Which of two different sets is the stricter nobody can say
+    who does not read the policies: a group that is taken away may be the one that forbids."""
+    if living is None or label_digest("", version.labels) != label_digest("", living):
+        return {name: frozenset() for name, spec in entity.fields.items() if spec.kind == "set"}
+    since = {} if version.since_ms is None else {SINCE_FIELD: version.since_ms}
+    return {**version.labels, **since, UNTIL_FIELD: version.until_ms}
 
 
-def version_labels(version: Version, living: Sequence[Labels], now_ms: int) -> Labels | None:
-    """`living` are the labels of the living document. The day from which it holds counts where that is still to come: until then
-    nobody sees it, nor what it was. None where the version must be let go."""
-    without = [{name: value for name, value in one.items() if name != SINCE or _later(value, now_ms)} for one in living]
-    labels = narrowest(version.labels, *without)
-    if labels is None:
-        return None
-    since_ms, until_ms = labels.get(SINCE), labels.get(UNTIL)
-    if version.since_ms is not None:
-        labels[SINCE] = max(since_ms, version.since_ms) if isinstance(since_ms, int) else version.since_ms
-    labels[UNTIL] = min(until_ms, version.until_ms) if isinstance(until_ms, int) else version.until_ms
-    return labels
+def is_held_back(labels: Labels) -> bool:
+    """Whether they admit nobody: every filter demands a tenant, which every schema makes required."""
+    return "tenant" not in labels
 
 
-def _later(value: object, now_ms: int) -> bool:
-    return not isinstance(value, int) or value > now_ms
-
-
-def replaced_at_ms(own: Labels, living: Labels, now_ms: int) -> int:
-    """When a version ceased to hold: on the day that the new one says of itself, where that is over, else now."""
-    before, after = own.get(SINCE), living.get(SINCE)
-    if isinstance(after, int) and after <= now_ms and (not isinstance(before, int) or after > before):
-        return after
-    return now_ms
-
-
-def read_document(
-    store: DocStore, tenant: str, row: ManifestRow, entity: EntityType, *, key: str, replaces: str
-) -> IndexedDocument | None:
+def read_document(store: DocStore, tenant: str, row: ManifestRow, *, key: str, replaces: str) -> IndexedDocument | None:
     """A document of the current generation with its vectors, as one that goes by `key`. Its chunks say that they stand for the
     document `replaces` on the days that are theirs. None where the store does not hold it whole."""
-    typed = EntityType(entity.name, {**entity.fields, SOURCE_FIELD: Field("string", required=True)})
-    mine = compile_filter(Eq(SOURCE_FIELD, row.source), typed)
+    anybody = EntityType("Document", {SOURCE_FIELD: Field("string", required=True)})  # also one that is held back
+    mine = compile_filter(Eq(SOURCE_FIELD, row.source), anybody)
     plain = [f"{row.document_id}#{at}" for at in range(row.chunks)]
     ids = [*plain, *map(twin_id, plain)]
     stored = store.load(tenant, ids, mine, deadline_s=READ_S)

@@ -23,7 +23,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from router.catalog import Catalog
-from router.domain import SOURCE_FIELD, ColumnGrant, Grant, Grants, Issuer, Labels, Principal, Source, TableGrant
+from router.domain import (
+    SINCE_FIELD,
+    SOURCE_FIELD,
+    UNTIL_FIELD,
+    ColumnGrant,
+    Grant,
+    Grants,
+    Issuer,
+    Labels,
+    Principal,
+    Source,
+    TableGrant,
+    with_spans,
+)
 from router.errors import PolicyError, Refused
 from router.filters import (
     ALWAYS,
@@ -121,6 +134,11 @@ class PolicySet:
     engine: Engine = field(repr=False)
     tools: tuple[Tool, ...] = field(default=(), repr=False)
     question_classes: Mapping[str, int] = field(default_factory=dict, repr=False)
+    stored_type: EntityType = field(init=False, repr=False)
+    """The document type with what stores keep of versions beside: one object for as long as this version is in force."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stored_type", with_spans(self.document_type))
 
     @property
     def document_type(self) -> EntityType:
@@ -435,8 +453,11 @@ def _verdict(result: Any, ids: Mapping[str, str]) -> Verdict:
     return Verdict(allowed=result.allowed, policies=policies)
 
 
+_STORES_OWN = frozenset({SOURCE_FIELD, SINCE_FIELD, UNTIL_FIELD})
+
+
 def _document(thing_id: str, source: str, labels: Labels) -> dict[str, Any]:
-    entity = _entity("Document", thing_id, {name: value for name, value in labels.items() if name != SOURCE_FIELD})
+    entity = _entity("Document", thing_id, {name: value for name, value in labels.items() if name not in _STORES_OWN})
     entity["parents"] = [{"type": f"{NAMESPACE}::Source", "id": source}]
     return entity
 

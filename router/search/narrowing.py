@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from router.domain import CLASSES, SOURCE_FIELD, Labels
+from router.domain import CLASSES, SINCE_FIELD, SOURCE_FIELD, UNTIL_FIELD, Labels
 from router.errors import UsageError
 from router.filters import ALWAYS, And, EntityType, Eq, Field, Filter, Ge, Gt, Has, In, Le, Lt, Not, Or, Overlaps, Scalar, Within
 from router.lexicon import code_name
@@ -78,14 +78,17 @@ def build_fields(document_type: EntityType, sources: Iterable[str], labels: Iter
 
 
 def holding_at(document_type: EntityType, at_ms: int) -> Filter:
-    """Leaves out what no longer holds then, and of what has an end what does not hold yet; says nothing where documents have no such
-    day."""
+    """Leaves out what no longer holds then, and of what has an end what does not hold yet: by what its author wrote, and of a kept
+    version by when its text stood there. Says nothing where documents have no such day."""
     if document_type.fields.get(UNTIL) != Field("long", required=False):
         return ALWAYS
-    begun: Filter = ALWAYS
-    if document_type.fields.get(IN_FORCE) == Field("long", required=False):
-        begun = Or((Not(Has(IN_FORCE)), Le(IN_FORCE, at_ms)))
-    return Or((Not(Has(UNTIL)), And((Gt(UNTIL, at_ms), begun))))
+    dated = document_type.fields.get(IN_FORCE) == Field("long", required=False)
+    return And((_within(IN_FORCE if dated else None, UNTIL, at_ms), _within(SINCE_FIELD, UNTIL_FIELD, at_ms)))
+
+
+def _within(since: str | None, until: str, at_ms: int) -> Filter:
+    begun: Filter = ALWAYS if since is None else Or((Not(Has(since)), Le(since, at_ms)))
+    return Or((Not(Has(until)), And((Gt(until, at_ms), begun))))
 
 
 # --- asked for --------------------------------------------------------------------------------------------------------

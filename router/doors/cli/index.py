@@ -413,6 +413,7 @@ def run_status(*, as_json: bool, config: Path | None, deleted: bool = False) -> 
             item.tenant,
             item.documents,
             item.chunks,
+            item.versions,
             sum(item.failures.values()),
             _age(item.newest_us),
             _age(item.oldest_us),
@@ -420,7 +421,7 @@ def run_status(*, as_json: bool, config: Path | None, deleted: bool = False) -> 
         )
         for item in status.sources
     ]
-    print_table(("source", "tenant", "documents", "chunks", "not indexed", "newest", "oldest", "generation"), rows)
+    print_table(("source", "tenant", "documents", "chunks", "versions", "not indexed", "newest", "oldest", "generation"), rows)
     _print_freshness(freshness)
     for item in status.sources:
         for reason, count in item.failures.items():
