@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from router.ingest.scribe import Purse, Scribe, Writing
     from router.ingest.tables import TableFinding, TableReport
     from router.ingest.watch import Round, Seen, Stop
-    from router.ingest.workshop import Contexts, IndexReport, Progress, SourceJob, Workshop
+    from router.ingest.workshop import Contexts, IndexReport, Progress, SourceJob, SourceReport, Workshop
     from router.policy.governance import DatasetFacts
     from router.ports import Embedder
 
@@ -621,9 +621,10 @@ class Router:
         """Bring the named sources, or all, up to date. `contexts`, `spend_cap` and `compare` (saved questions, which a new generation is
         held against before it is shown) replace what the configuration says, for this run; `estimate` says what written contexts and
         hosted embeddings would take, and does nothing."""
+        self.check_comparison(compare, full=full, dry_run=dry_run, estimate=estimate)
         declared = None if names else frozenset(self.policies.current().sources)
-        jobs = self.jobs(names, contexts=contexts, spend_cap=spend_cap)
-        return self.index_jobs(
+        jobs, unspoken = self._jobs_that_may_fail(names, contexts=contexts, spend_cap=spend_cap)
+        report = self.index_jobs(
             jobs,
             full=full,
             dry_run=dry_run or estimate,
@@ -632,6 +633,20 @@ class Router:
             compare=compare,
             progress=progress,
         )
+        return replace(report, sources=(*report.sources, *unspoken))
+
+    def check_comparison(self, compare: Path | None, *, full: bool, dry_run: bool = False, estimate: bool = False) -> None:
+        """Raises `UsageError` where saved questions were named for a run that builds nothing, or are not understood."""
+        from router.comparison import load_saved_questions
+
+        if compare is None:
+            return
+        if dry_run or estimate:
+            option = "--estimate" if estimate else "--dry-run"
+            raise UsageError("compare_without_full", f"{option} builds nothing that could be compared", f"leave {option} out")
+        if not full:
+            raise UsageError("compare_without_full", "only a full build is held against questions", "add --full")
+        load_saved_questions(compare, self.policies.current())
 
     def index_jobs(
         self,
@@ -650,8 +665,7 @@ class Router:
         sources that are left alone; `wait_s` replaces how long written contexts are waited for."""
         from router.ingest.backfill import index_and_wait
 
-        if compare is not None and (not full or dry_run):
-            raise UsageError("compare_without_full", "only a full build is held against questions", "add --full")
+        self.check_comparison(compare, full=full, dry_run=dry_run, estimate=estimate)
         judge, compared = self._judge(jobs, compare) if full and not dry_run else (None, list[Compared]())
         if declared is not None and not dry_run and (self.state / CONTEXTS_FILE).exists():
             self.contexts.keep_sources((source.tenant, source.name) for source in self.policies.current().sources.values())
@@ -689,7 +703,12 @@ class Router:
             elif source == job.source:
                 jobs.append(job)
             else:
-                jobs.append(replace(job, source=source, documents=self._documents(source) if job.declared else job.documents))
+                documents = job.documents
+                try:
+                    documents = self._documents(source) if job.declared else documents
+                except PointsmanError as error:
+                    documents = _Unopened(error)
+                jobs.append(replace(job, source=source, documents=documents))
         names = {job.source.name for job in jobs}
         left = {source.tenant for name, source in policies.sources.items() if name not in names}
         moved = {job.source.name for job in before.jobs} - names  # in the tenant that it left it is nobody's
@@ -697,7 +716,7 @@ class Router:
             before,
             jobs=tuple(jobs),
             workshop=replace(before.workshop, entity=policies.document_type),
-            declared=None if before.declared is None else frozenset(policies.sources) - moved,
+            declared=None if before.declared is None else (before.declared & policies.sources.keys()) - moved,
             elsewhere=before.elsewhere | left,
         )
 
@@ -799,7 +818,9 @@ class Router:
             )
         declared = self.policies.current().sources
         jobs, faults = self._open_jobs([name for name in names or sorted(declared) if name not in resting], contexts, scribes)
-        left = {source.tenant for name, source in declared.items() if name in resting or name in faults}
+        left = {source.tenant for name, source in declared.items() if name in resting}
+        jobs += _failing(declared, faults)
+        faults = {name: error for name, error in faults.items() if name not in declared}
         if not names:
             faults |= {name: _undeclared(name) for name in self.settings.sources if name not in declared}
         for name, error in faults.items():
@@ -870,11 +891,12 @@ class Router:
         path = compare or (self.settings.at(self.settings.index.compare) if self.settings.index.compare is not None else None)
         if path is None:
             return None, []
-        from router.comparison import compare_generations, line_for, load_saved_questions, tenants_of
+        from router.comparison import compare_generations, line_for, load_saved_questions, tenants_of, unjudged
 
         policies = self.policies.current()
         questions = tenants_of(load_saved_questions(path, policies), policies)
         compared: list[Compared] = []
+        allowed = self.settings.index.compare_points
         run_id = decision.new_id(_clock_us(), "c")
         local = self.embedder.card
         lines = {
@@ -886,6 +908,7 @@ class Router:
 
         def judge(tenant: str, old: str, new: str) -> bool:
             if tenant not in lines:
+                compared.append(unjudged(tenant, (old, new), allowed_points=allowed))
                 return True
             with self.store.pinned(tenant, old) as shown, self.store.pinned(tenant, new) as beside:
                 result = compare_generations(
@@ -894,7 +917,7 @@ class Router:
                     questions[tenant],
                     tenant=tenant,
                     names=(old, new),
-                    allowed_points=self.settings.index.compare_points,
+                    allowed_points=allowed,
                     record=functools.partial(self._record_index_egress, tenant),
                     run_id=run_id,
                 )
@@ -933,10 +956,17 @@ class Router:
         """Bring manifest, store and sources in step; what is in doubt is removed and made again from its source."""
         from router.ingest.repair import repair_index
 
+        jobs, unspoken = self._jobs_that_may_fail()
         try:
-            return repair_index(
-                self.jobs(), self.workshop, declared=frozenset(self.policies.current().sources), progress=progress
+            done = repair_index(
+                jobs,
+                self.workshop,
+                declared=frozenset(self.policies.current().sources),
+                progress=progress,
+                refresh=self._as_now,
             )
+            left = tuple(_unspoken_finding(one) for one in unspoken)
+            return replace(done, found=(*done.found, *left), left=(*done.left, *left))
         finally:
             self._forget_kept()
 
@@ -947,7 +977,8 @@ class Router:
         there is one."""
         from router.ingest.generations import roll_back
 
-        jobs, declared = self.jobs(), self.policies.current().sources
+        jobs, _ = self._jobs_that_may_fail()
+        declared = self.policies.current().sources
         tenants = sorted({source.tenant for source in declared.values()})
         if tenant is None and len(tenants) != 1:
             raise UsageError("tenant_needed", "there are several tenants", f"name one with --tenant: {', '.join(tenants)}")
@@ -955,8 +986,12 @@ class Router:
         if name not in tenants:
             raise UsageError("tenant_unknown", f"no source is declared for a tenant `{name}`", f"there is: {', '.join(tenants)}")
         its = [job for job in jobs if job.source.tenant == name]
+        for job in its:
+            if isinstance(job.documents, _Unopened):
+                raise job.documents.error
+        mine = frozenset(job.source.name for job in its)
         try:
-            return roll_back(its, name, self.workshop, to=to, declared=frozenset(declared), progress=progress)
+            return roll_back(its, name, self.workshop, to=to, declared=mine, progress=progress, refresh=self._as_now)
         finally:
             self._forget_kept()
 
@@ -974,7 +1009,8 @@ class Router:
         """What manifest, store and sources do not agree about."""
         from router.ingest.reconcile import verify_index
 
-        return verify_index(self.jobs(), self.workshop)
+        jobs, unspoken = self._jobs_that_may_fail()
+        return verify_index(jobs, self.workshop) + [_unspoken_finding(one) for one in unspoken]
 
     def index_forget(self, document_id: str) -> Forgotten:
         """Erase a document from every generation and keep its content out; also where its source is not declared any more."""
@@ -1053,13 +1089,28 @@ class Router:
         """Declared and configured sources by name; all when none is named. A source needs both: a reviewer's and an operator's word.
         `contexts` and `spend_cap` replace what the configuration says."""
         declared = self.policies.current().sources
-        for name in self.settings.sources:
+        for name in self.settings.sources if not names else ():
             if name not in declared:
                 raise _undeclared(name)
         jobs, faults = self._open_jobs(names or sorted(declared), contexts, _Scribes(self, spend_cap))
         for error in faults.values():
             raise error
         return jobs
+
+    def _jobs_that_may_fail(
+        self, names: Sequence[str] = (), *, contexts: Contexts | None = None, spend_cap: float | None = None
+    ) -> tuple[list[SourceJob], list[SourceReport]]:
+        """The same where one source stops no other: what cannot be opened fails when it is looked at. Beside them, where none is
+        named, configured sources that no reviewer declares (any more), as reports of their own."""
+        from router.ingest.workshop import SourceReport
+
+        declared = self.policies.current().sources
+        if unknown := next((name for name in names if name not in declared), None):
+            raise _undeclared(unknown)
+        jobs, faults = self._open_jobs(names or sorted(declared), contexts, _Scribes(self, spend_cap))
+        jobs += _failing(declared, faults)
+        strangers = [] if names else [name for name in self.settings.sources if name not in declared]
+        return jobs, [SourceReport(name, "", error=_undeclared(name)) for name in strangers]
 
     def _open_jobs(
         self, names: Sequence[str], contexts: Contexts | None, scribes: _Scribes
@@ -1162,6 +1213,35 @@ class Router:
                 for change in changes
             ]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unopened:
+    """A declared source that could not be opened: it fails as one that cannot be listed."""
+
+    error: PointsmanError
+
+    def entries(self) -> Iterator[Any]:
+        raise self.error
+
+    def labels(self, _: object) -> Any:
+        raise self.error
+
+    def read(self, _: object) -> Any:
+        raise self.error
+
+
+def _failing(declared: Mapping[str, Source], faults: Mapping[str, PointsmanError]) -> list[SourceJob]:
+    from router.ingest.workshop import SourceJob
+
+    return [SourceJob(declared[name], _Unopened(error), declared=True) for name, error in faults.items() if name in declared]
+
+
+def _unspoken_finding(report: SourceReport) -> Finding:
+    from router.ingest.reconcile import Finding
+
+    assert report.error is not None
+    return Finding("", report.source, "", "source_failed", f"{report.error.code}: {report.error.message}; {report.error.hint}")
 
 
 class _Scribes:

@@ -23,8 +23,9 @@ INVARIANT: a run goes by the sources as they are once it holds the lock (tests/u
 test_a_run_goes_by_the_sources_of_the_moment).
 INVARIANT: an earlier version that is kept is in the store before its text is replaced, under labels that both versions allow
 (tests/unit/test_ingest_versions.py::test_crash_anywhere_while_keeping).
-INVARIANT: what is about to be shown is first held against the labels of that moment, however long its making took
-(tests/unit/test_generations.py::test_labels_that_change_during_a_full_build).
+INVARIANT: what is about to be shown is first held against sources and labels of that moment, however long its making took
+(tests/unit/test_generations.py::test_labels_that_change_during_a_full_build, ::test_sources_that_change_during_a_full_build).
+INVARIANT: a source that moved to another tenant is gone from the one that it left (tests/unit/test_generations.py::test_a_source_that_moved).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from router.domain import (
     SourceState,
     Switched,
 )
-from router.errors import SourceError, UsageError
+from router.errors import PointsmanError, SourceError, UsageError
 from router.ingest.keep import Keeper
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
 from router.ingest.survey import Drop, Emptied, Labeller, Relabel, Survey, has_changed, survey_source
@@ -96,9 +97,10 @@ def index_sources(
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
     store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
-    sources.yaml) also removes what belongs to no declared source any more, in tenants that have none left, too; `elsewhere` are tenants
-    of declared sources that this run leaves alone. `full` builds everything anew beside the current generation and shows it at the
-    end; there a failing source ends the run, and `judge` may keep the new one from being shown. `estimate` with `dry_run` also
+    sources.yaml) also removes what belongs to no declared source any more, or to one that is another tenant's now, in tenants that have
+    none left, too; `elsewhere` are tenants of declared sources that this run leaves alone. `full` builds everything anew beside the
+    current generation and shows it at the end; there a failing source leaves its tenant as it is, and is raised when the others are
+    done, and `judge` may keep the new one from being shown. `estimate` with `dry_run` also
     reads what would be read, to say what written contexts and hosted vectors would take. `refresh` gives sources and labels' schema
     as they are once nobody else can change the index: another run may have come first, by newer ones."""
     run_id, started, began_us = uuid.uuid4().hex, time.monotonic(), workshop.now_us()
@@ -109,17 +111,24 @@ def index_sources(
             jobs, workshop, declared, elsewhere = now.jobs, now.workshop, now.declared, now.elsewhere
         reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
         pairs = list(zip(jobs, reports, strict=True))
+        failed: SourceError | UsageError | None = None
         try:
             tenants = []
             for name in dict.fromkeys(job.source.tenant for job in jobs):
                 its = [(job, report) for job, report in pairs if job.source.tenant == name]
+                mine = declared_here(name, jobs, declared)
                 if full and not dry_run:
-                    _let_go(name, its, workshop, run_id, declared)
+                    _let_go(name, its, workshop, run_id, mine)
                 tenant = _Tenant(
-                    name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate, judge=judge
-                )
-                tenant.take_away(its, declared)
-                tenants.append(tenant)
+                    name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate, judge=judge,
+                    refresh=refresh,
+                )  # fmt: skip
+                try:
+                    tenant.take_away(its, mine)
+                except _SourceFailed as stopped:  # in a full build
+                    failed = failed or stopped.error
+                else:
+                    tenants.append(tenant)
             if declared is not None:
                 reports += _clear_strangers({job.source.tenant for job in jobs} | elsewhere, workshop, dry_run=dry_run)
             again = _Again(tenants)
@@ -129,6 +138,8 @@ def index_sources(
                 tenant.make_shown()
             for tenant in tenants:
                 tenant.make_new()
+            if failed is not None:
+                raise failed
             outcome = "failed" if any(report.error for report in reports) else "done"
         except Exception:
             outcome = "failed"
@@ -140,6 +151,11 @@ def index_sources(
                     workshop.manifest.note_run(summarise_run(run_id, began_us, ended_us, outcome, reports))
                     workshop.manifest.note_states(_states(workshop, reports[: len(jobs)], ended_us, outcome, full=full))
     return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
+
+
+def declared_here(tenant: str, jobs: Iterable[SourceJob], declared: frozenset[str] | None) -> frozenset[str] | None:
+    """Of the declared names those that may be the tenant's: without the ones that `jobs` know to be another's."""
+    return None if declared is None else declared - {job.source.name for job in jobs if job.source.tenant != tenant}
 
 
 def _let_go(
@@ -189,8 +205,8 @@ def prepare_generation(
     declared: frozenset[str],
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Bring the generation that `workshop.store` takes for current in step with all sources of a tenant, before it is shown; the
-    caller holds the lock. What could not be read anew is not left as it was. Raises where a source fails."""
+    """Bring the generation that `workshop.store` takes for current in step with all sources of a tenant, before `settle_generation`;
+    the caller holds the lock. Raises where a source fails."""
     one = _Tenant(tenant, workshop, run_id, full=False, dry_run=False, progress=progress, unseen=True)
     one.take_away(pairs, declared)
     failed = next((report.error for _, report in pairs if report.error is not None), None)
@@ -198,7 +214,22 @@ def prepare_generation(
         raise failed
     one.make_shown()
     one.make_new()
-    one.withdraw(pairs, unread=True)
+
+
+def settle_generation(
+    tenant: str,
+    pairs: Sequence[tuple[SourceJob, SourceReport]],
+    workshop: Workshop,
+    run_id: str,
+    *,
+    declared: frozenset[str],
+    refresh: Refresh | None = None,
+) -> None:
+    """The last look before that generation is shown, by sources, labels and removals of this moment. What could not be read anew is
+    not left as it was. Raises where a source fails."""
+    one = _Tenant(tenant, workshop, run_id, full=False, dry_run=False, progress=None, unseen=True, refresh=refresh)
+    one.declared = declared
+    one.look_again(pairs, unread=True)
 
 
 def withdraw_access(
@@ -271,18 +302,24 @@ DAMAGED = frozenset({"store_corrupt", "store_unreadable"})
 
 
 def idle_generations(generations: Sequence[Generation]) -> list[tuple[str, str]]:
-    """(name, why) of those that nobody can go to: of builds that were cut off, and all but the latest before the current one."""
+    """(name, why) of those that go: of builds that were cut off, and all but the latest before and the latest after the current one."""
     current = next((one.name for one in generations if one.current), "")
     earlier = sorted(
         (len(one.name), one.name) for one in generations if one.whole and (len(one.name), one.name) < (len(current), current)
     )
     superseded = {name for _, name in earlier[:-1]}
+    later = sorted(
+        (len(one.name), one.name) for one in generations if one.whole and (len(one.name), one.name) > (len(current), current)
+    )
+    aside = {name for _, name in later[:-1]} if current else set()
     found: list[tuple[str, str]] = []
     for one in generations:
         if not one.whole and not one.current:
             found.append((one.name, "was never finished, or cannot be read (a run that builds it now ends that)"))
         elif one.name in superseded:
             found.append((one.name, "is older than the previous one and was to be removed"))
+        elif one.name in aside:
+            found.append((one.name, "was kept aside before another one was"))
     return found
 
 
@@ -317,8 +354,10 @@ class _Tenant:
         estimate: bool = False,
         judge: Judge | None = None,
         unseen: bool = False,
+        refresh: Refresh | None = None,
     ) -> None:
-        self.judge, self.unseen = judge, unseen
+        self.judge, self.unseen, self.refresh = judge, unseen, refresh
+        self.declared: frozenset[str] | None = None
         self.estimate = estimate and dry_run
         self.tenant, self.workshop, self.run_id = tenant, workshop, run_id
         self.full, self.dry_run, self.progress = full, dry_run, progress
@@ -336,9 +375,11 @@ class _Tenant:
         self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None, *, any_model: bool = False
     ) -> None:
         """Look at every source, and let go of what may no longer be seen; for that alone it does not matter who embedded it."""
-        self._pairs = pairs
+        self._pairs, self.declared = pairs, declared
         names = {job.source.name for job, _ in pairs}
         before = self.workshop.manifest.rows(self.tenant, self.current) if self.current else []
+        if self.full and declared is not None:  # what no source speaks for is not carried over
+            names |= {row.source for row in before} - declared
         if not any_model:
             self._check_model(row for row in before if not self.full or row.source not in names)
         held = self._held(before, names)
@@ -356,13 +397,16 @@ class _Tenant:
             except _SourceFailed as failed:
                 report.error = failed.error
                 if self.full:
-                    raise failed.error from None
+                    if not self.dry_run:
+                        self.workshop.store.discard(self.tenant, self.generation)
+                        clear_idle(self.tenant, self.workshop)
+                    raise
             else:
                 if line.survey.pending or job.scribe is not None or self.dry_run or self.full:
                     self._lines.append(line)
                 report.made = not self._lines or self._lines[-1] is not line
         if self.full:
-            self._lost = [info for name in names for info in held.get(name, {}).values()]
+            self._lost = [info for name, of_source in held.items() if name in names for info in of_source.values()]
         elif declared is not None and not self.dry_run:
             self._drop_undeclared(declared | names, before, held)
 
@@ -416,12 +460,10 @@ class _Tenant:
     def _show(self, before: Sequence[DocumentInfo]) -> None:
         """Record what the new generation no longer shows, then show it, unless it is judged to be worse than the one that is shown."""
         store, manifest = self.workshop.store, self.workshop.manifest
-        if self.judge is not None and self.current is not None and not self.judge(self.tenant, self.current, self.generation):
-            store.seal(self.tenant, self.generation)
-            self.workshop.record_switch(Switched(self.tenant, self.current, self.generation, "kept_aside"))
-            manifest.keep(self.tenant, [one.name for one in store.generations(self.tenant)])
+        if self.current is None:
+            self.look_again(self._pairs)
+        elif not self._is_accepted(self.current):
             return
-        self.withdraw(self._pairs)
         kept = {row.document_id for row in manifest.rows(self.tenant, self.generation) if row.state in {"indexed", "kept"}}
         lost = [info for info in before if info.document_id not in kept and info.document_id in self.shown]
         self.record([LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in lost])
@@ -432,6 +474,50 @@ class _Tenant:
             [], gone_rows([old[info.document_id] for info in lost if info.document_id in old], self.workshop.now_us(), "gone")
         )
         manifest.keep(self.tenant, [one.name for one in store.generations(self.tenant)])
+
+    def _is_accepted(self, current: str) -> bool:
+        """Judged, and in step with its sources of this moment. What is not, or cannot be held against them now, is kept beside the
+        shown one: it may have been paid for, and going to it looks again."""
+        try:
+            if self.judge is None or self.judge(self.tenant, current, self.generation):
+                self.look_again(self._pairs)
+                return True
+        except PointsmanError as error:
+            self._keep_aside()
+            to = f"`pointsman index rollback --tenant {self.tenant} --to {self.generation}`"
+            error.hint = (
+                f"{error.hint or 'see the error'}; what was built is kept beside `{current}` and not shown: {to} shows it"
+            )
+            raise
+        self._keep_aside()
+        return False
+
+    def _keep_aside(self) -> None:
+        self.workshop.store.seal(self.tenant, self.generation)
+        self.workshop.record_switch(Switched(self.tenant, self.current, self.generation, "kept_aside"))
+        clear_idle(self.tenant, self.workshop)
+
+    def look_again(self, pairs: Sequence[tuple[SourceJob, SourceReport]], *, unread: bool = False) -> None:
+        """`withdraw`, by the sources of this moment; of one that is not the tenant's any more nothing is left in what will be shown."""
+        declared, reports = self.declared, {job.source.name: report for job, report in pairs}
+        if self.refresh is not None:
+            now = self.refresh(Moment(tuple(job for job, _ in pairs), self.workshop, self.declared))
+            self.workshop = replace(self.workshop, entity=now.workshop.entity)
+            declared = None if declared is None or now.declared is None else declared & now.declared
+            pairs = [(job, reports[job.source.name]) for job in now.jobs]
+        names = {job.source.name for job, _ in pairs}
+        gone = reports.keys() - names
+        store, manifest = self.workshop.store, self.workshop.manifest
+        held = [
+            info
+            for info in store.documents(self.tenant, generation=self.generation)
+            if info.source in gone or (declared is not None and info.source not in declared | names)
+        ]
+        if held:
+            store.delete(self.tenant, [info.document_id for info in held], generation=self.generation)
+        sources = gone | {info.source for info in held}
+        manifest.remove([row for row in manifest.rows(self.tenant, self.generation) if row.source in sources])
+        self.withdraw(pairs, unread=unread)
 
     def withdraw(self, pairs: Sequence[tuple[SourceJob, SourceReport]], *, unread: bool = False) -> None:
         """Removals and labels of this moment, for a generation whose making took time. With `unread` also documents that were to be read

@@ -5,8 +5,10 @@ labels, forgotten contents, documents that changed since), in the very line that
 
 INVARIANT: no going back shows anybody what the labels of now deny, whatever changed since
 (tests/unit/test_generations.py::test_nothing_denied_comes_back).
+INVARIANT: what is shown again goes by sources and labels of the moment before it is, however long the way back took
+(tests/unit/test_generations.py::test_sources_that_change_on_the_way_back).
 INVARIANT: whatever the moment of a crash, askers see the one generation or the other, whole, and going back can be begun again
-(tests/unit/test_generations.py::test_crash_anywhere_on_the_way_back).
+(tests/unit/test_generations.py::test_crash_anywhere_on_the_way_back, tests/faults/test_killed_maintenance.py::test_kill_on_the_way_back).
 INVARIANT: every document that is shown otherwise than before is on record before it is
 (tests/unit/test_generations.py::test_what_changes_is_on_record_first).
 INVARIANT: vectors of two models never meet (tests/unit/test_generations.py::test_another_model_is_not_gone_back_to).
@@ -21,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from router.domain import Generation, LabelChange, ManifestRow, Switched
 from router.errors import SourceError, UsageError
-from router.ingest.build import gone_rows, prepare_generation, summarise_run
+from router.ingest.build import Moment, Refresh, gone_rows, prepare_generation, settle_generation, summarise_run
 from router.ingest.keep import drop_versions
 from router.ingest.workshop import Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
@@ -48,13 +50,19 @@ def roll_back(
     to: str | None = None,
     declared: frozenset[str],
     progress: Callable[[Progress], None] | None = None,
+    refresh: Refresh | None = None,
 ) -> RolledBack:
     """Show the latest whole generation before the current one, or `to`, after it was brought in step with all sources of the tenant,
-    which `jobs` are. The one that was shown is kept. Raises `UsageError` where there is none that can be shown, `SourceError` where a
-    source cannot be looked at; nothing has changed for askers then."""
+    which `jobs` are (`declared` their names); `refresh` gives them as they are. The one that was shown is kept.
+    Raises `UsageError` where there is none that can be shown, `SourceError` where a source cannot be looked at; nothing has changed
+    for askers then."""
     store, run_id, began_us = workshop.store, uuid.uuid4().hex, workshop.now_us()
-    reports = [SourceReport(job.source.name, tenant) for job in jobs]
     with workshop.manifest.exclusive():
+        if refresh is not None:
+            now = refresh(Moment(tuple(jobs), workshop, declared))
+            jobs, workshop, declared = now.jobs, now.workshop, declared if now.declared is None else declared & now.declared
+        reports = [SourceReport(job.source.name, tenant) for job in jobs]
+        pairs = list(zip(jobs, reports, strict=True))
         current, target = _choose(store.generations(tenant), tenant, to)
         _check_model(target, workshop)
         _check_pipelines(workshop.manifest.rows(tenant, target.name), jobs, target)
@@ -62,15 +70,14 @@ def roll_back(
             hidden = replace(workshop, store=view, record=_unseen, record_switch=_unseen)
             view.mend(tenant)
             drop_versions(tenant, hidden, current.name)
-            prepare_generation(
-                tenant, list(zip(jobs, reports, strict=True)), hidden, run_id, declared=declared, progress=progress
-            )
+            prepare_generation(tenant, pairs, hidden, run_id, declared=declared, progress=progress)
             if faults := view.verify(tenant):
                 raise SourceError(
                     "generation_damaged",
                     f"generation `{target.name}` is damaged: {faults[0]}",
                     "build anew with `pointsman index --full`",
                 )
+            settle_generation(tenant, pairs, hidden, run_id, declared=declared, refresh=refresh)
             after = {info.document_id: info for info in view.documents(tenant)}
         changes = _changes(_shown(workshop, tenant, current.name), after)
         for at in range(0, len(changes), BATCH_LABELS):

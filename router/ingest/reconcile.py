@@ -5,10 +5,12 @@
 INVARIANT: a forgotten document is in no generation of any tenant, and neither the content that was indexed nor the one that
 stands in the source is indexed again under any name of it (tests/unit/test_ingest_build.py::test_forget,
 ::test_forget_what_was_edited_since, ::test_forget_every_version, ::test_forget_where_no_source_speaks).
+INVARIANT: nothing damaged beside the shown text keeps it standing (tests/unit/test_ingest_build.py::test_forget_beside_damage).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,11 +63,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """`documents` shared the content, of which each generation may hold another version; `generations` held at least one."""
+    """`documents` shared the content, of which each generation may hold another version; `generations` held at least one. `let_go` are
+    generations that were removed whole, since they are damaged."""
 
     documents: tuple[str, ...]
     generations: int
     content_hashes: tuple[str, ...]
+    let_go: tuple[str, ...] = ()
 
 
 def index_status(sources: Sequence[Source], store: DocStore, manifest: Manifest, *, runs: int = 5) -> IndexStatus:
@@ -270,7 +274,7 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
         rows = [
             row for name in manifest.generations(source.tenant) for row in manifest.rows(source.tenant, name, source=source.name)
         ]
-        held = {info.document_id: info for info in store.documents(source.tenant)} if store.generation(source.tenant) else {}
+        held = _shown(source.tenant, rows, store)
         key = document_id.removeprefix(f"{source.name}/")
         removed = [item for item in manifest.gone(source=source.name, key=key) if item.tenant == source.tenant]
         if document_id not in held and not removed and all(row.document_id != document_id for row in rows):
@@ -289,11 +293,62 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
         changes = [LabelChange(source.name, name, held[name].label_digest, None, "forgotten") for name in ids if name in held]
         if changes:
             workshop.record(source.tenant, changes)
-        generations = store.forget(source.tenant, ids)
-        manifest.write([_forgotten_row(row) for row in same if not is_version(row.key)])
+        generations, let_go = erase(source.tenant, ids, workshop)
+        manifest.write([_forgotten_row(row) for row in same if not is_version(row.key) and row.generation not in let_go])
         manifest.remove(kept)
         manifest.forget_gone(source.tenant, source.name, [name.removeprefix(f"{source.name}/") for name in ids], hashes)
-    return Forgotten(tuple(ids), generations, tuple(hashes))
+    return Forgotten(tuple(ids), generations, tuple(hashes), let_go)
+
+
+def _shown(tenant: str, rows: Sequence[ManifestRow], store: DocStore) -> dict[str, DocumentInfo]:
+    """By document id; of a damaged store what the manifest says: what is forgotten is kept out of what is built in its place."""
+    current = store.generation(tenant)
+    try:
+        return {info.document_id: info for info in store.documents(tenant)} if current else {}
+    except SourceError as error:
+        if error.code not in DAMAGED:
+            raise
+    return {
+        row.document_id: DocumentInfo(row.source, row.document_id, row.chunks, row.label_digest)
+        for row in rows
+        if row.generation == current and row.state in {"indexed", "kept"}
+    }
+
+
+def erase(tenant: str, ids: Sequence[str], workshop: Workshop) -> tuple[int, tuple[str, ...]]:
+    """From every generation: in how many it was, and which were removed whole, since they are damaged and shown to nobody. Whatever
+    fails, what is shown is taken away first if it can be. The caller holds the lock."""
+    store = workshop.store
+    try:
+        return store.forget(tenant, ids), ()
+    except SourceError as error:
+        if error.code not in DAMAGED:
+            with contextlib.suppress(SourceError):
+                store.delete(tenant, ids)
+            raise
+    let_go = [one.name for one in store.generations(tenant) if not one.current and not _is_sound(tenant, one.name, store)]
+    for name in let_go:
+        store.discard(tenant, name)
+    workshop.manifest.keep(tenant, [one.name for one in store.generations(tenant)])
+    try:
+        return store.forget(tenant, ids), tuple(let_go)
+    except SourceError as error:
+        with contextlib.suppress(SourceError):
+            store.delete(tenant, ids)
+        if error.code in DAMAGED:
+            error.hint = (
+                "the content is kept out from now on; run `pointsman index verify --repair` and forget it again, or"
+                " `pointsman index --full`, which removes the damaged generation"
+            )
+        raise
+
+
+def _is_sound(tenant: str, name: str, store: DocStore) -> bool:
+    try:
+        with store.pinned(tenant, name) as view:
+            return not view.verify(tenant)
+    except SourceError:
+        return False
 
 
 def forget_everywhere(
@@ -323,6 +378,7 @@ def forget_everywhere(
         tuple(sorted({name for item in found for name in item.documents})),
         sum(item.generations for item in found),
         tuple(hashes),
+        tuple(name for item in found for name in item.let_go),
     )
 
 

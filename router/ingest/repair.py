@@ -5,7 +5,10 @@ also does everything that `verify` names of documents. Nothing is ever shown und
 
 INVARIANT: repairing never widens, and a second repair finds nothing to do (tests/unit/test_repair.py::test_each_difference_is_repaired,
 ::test_repairing_never_widens).
-INVARIANT: whatever the moment of a crash, the store is whole and the next repair ends it (tests/unit/test_repair.py::test_crash_anywhere_while_repairing).
+INVARIANT: it goes by the sources as they are once it holds the lock, not as they were when it began to look
+(tests/unit/test_comparison.py::test_a_repair_goes_by_the_sources_of_the_moment).
+INVARIANT: whatever the moment of a crash, the store is whole and the next repair ends it (tests/unit/test_repair.py::
+test_crash_anywhere_while_repairing, tests/faults/test_killed_maintenance.py::test_kill_while_repairing).
 INVARIANT: a document that is removed for contradicting itself is on record before it is (tests/unit/test_repair.py::test_what_is_removed_is_on_record).
 """
 
@@ -16,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from router.domain import LabelChange
-from router.ingest.build import DAMAGED, clear_idle, index_sources, withdraw_access
-from router.ingest.reconcile import Finding, forgotten_left, verify_index
+from router.ingest.build import DAMAGED, Moment, Refresh, clear_idle, index_sources, withdraw_access
+from router.ingest.reconcile import Finding, erase, forgotten_left, verify_index
 from router.ingest.workshop import IndexReport, Progress, SourceJob, SourceReport, Workshop
 
 
@@ -43,14 +46,19 @@ def repair_index(
     *,
     declared: frozenset[str],
     progress: Callable[[Progress], None] | None = None,
+    refresh: Refresh | None = None,
 ) -> Repaired:
-    """`jobs` are all sources, `declared` their names. A tenant whose store cannot be read is left alone; one that another model built
+    """`jobs` are all sources, `declared` their names; `refresh` gives them as they are. A tenant
+    whose store cannot be read is left alone; one that another model built
     is made to show no more than its sources say now, and is otherwise left to `index --full`."""
     found = verify_index(jobs, workshop)
     unreadable = frozenset(finding.tenant for finding in found if finding.kind in DAMAGED)
     foreign = frozenset(finding.tenant for finding in found if finding.kind == "other_model") - unreadable
     done: list[tuple[str, str]] = []
     with workshop.manifest.exclusive():
+        if refresh is not None:
+            now = refresh(Moment(tuple(jobs), workshop, declared))
+            jobs, workshop, declared = now.jobs, now.workshop, declared if now.declared is None else now.declared
         for tenant in dict.fromkeys([*workshop.store.tenants(), *(job.source.tenant for job in jobs)]):
             if tenant not in unreadable:
                 done += [(tenant, words) for words in _repair_store(tenant, workshop)]
@@ -59,7 +67,11 @@ def repair_index(
                 withdraw_access(tenant, its, workshop, uuid.uuid4().hex)
     left_alone = unreadable | foreign
     rest = [job for job in jobs if job.source.tenant not in left_alone]
-    report = index_sources(rest, workshop, declared=declared, elsewhere=left_alone, progress=progress)
+    declared -= {job.source.name for job in jobs if job.source.tenant in left_alone}
+    report = index_sources(rest, workshop, declared=declared, elsewhere=left_alone, progress=progress, refresh=refresh)
+    if refresh is not None:
+        now = refresh(Moment(tuple(jobs), workshop, declared))
+        jobs, workshop = now.jobs, now.workshop
     return Repaired(tuple(found), tuple(verify_index(jobs, workshop)), tuple(done), report)
 
 
@@ -69,11 +81,18 @@ def _repair_store(tenant: str, workshop: Workshop) -> list[str]:
     done: list[str] = []
     for name, why in clear_idle(tenant, workshop):
         done.append(f"generation `{name}` was removed: it {why.partition(' (')[0]}")
-    if erased := sorted({document_id for document_id, _ in forgotten_left(tenant, store.generations(tenant), workshop)}):
-        store.forget(tenant, erased)
-        done.append(f"forgotten documents were erased ({len(erased)})")
-    if store.generation(tenant) is None:
-        return done
+    left = sorted({document_id for document_id, _ in forgotten_left(tenant, store.generations(tenant), workshop)})
+    if store.generation(tenant) is not None:
+        done += _mend(tenant, workshop)  # before anything is erased, which reads the index of words
+    if left:
+        _, let_go = erase(tenant, left, workshop)
+        done.append(f"forgotten documents were erased ({len(left)})")
+        done += [f"generation `{name}` was removed: it was damaged" for name in let_go]
+    return done
+
+
+def _mend(tenant: str, workshop: Workshop) -> list[str]:
+    store = workshop.store
     doubtful = set(store.doubtful(tenant))
     changes = [
         LabelChange(info.source, info.document_id, info.label_digest, None, "repaired")
@@ -82,4 +101,4 @@ def _repair_store(tenant: str, workshop: Workshop) -> list[str]:
     ]
     if changes:
         workshop.record(tenant, changes)
-    return done + store.mend(tenant)
+    return store.mend(tenant)

@@ -22,6 +22,7 @@ from router.filters import And, Has, Overlaps
 from router.ingest import build
 from router.ingest.generations import RolledBack, roll_back
 from router.ingest.reconcile import forget_document, verify_index
+from router.ingest.repair import repair_index
 from router.ingest.workshop import SourceJob, Workshop
 from tests.conformance.labs import quick_folder
 from tests.ingest_world import DOCUMENT, RULES, TENANT, Shelf, World, embedder
@@ -326,7 +327,7 @@ class Office:
 
     def check(self) -> None:
         """Everybody finds what the labels of now give them, as it reads now, and the records say so."""
-        there = {key: it for key, it in self.shelf.held.items() if it[0] not in self.forgotten}
+        there = {key: it for key, it in self.shelf.held.items() if _hash(it[0]) not in self.forgotten}
         for group in GROUPS:
             allowed = {f"docs/{key}" for key, (_, groups) in there.items() if group in groups}
             f = And((Has("groups"), Overlaps("groups", frozenset({group}))))
@@ -363,9 +364,7 @@ def take(office: Office, step: tuple[Any, ...]) -> bool:
         case ("remove", key):
             held.pop(key, None)
         case ("forget", key) if any(info.document_id == f"docs/{key}" for info in office.store.documents(TENANT)):
-            done = forget_document(office.source, f"docs/{key}", office.workshop(), office.shelf)
-            texts = {text for text, _ in held.values()}
-            office.forgotten |= {text for text in texts if _hash(text) in done.content_hashes}
+            office.forgotten |= set(forget_document(office.source, f"docs/{key}", office.workshop(), office.shelf).content_hashes)
         case ("index",) | ("full",):
             build.index_sources(office.jobs(), office.workshop(), full=step == ("full",), declared=frozenset({"docs"}))
             return True
@@ -468,3 +467,141 @@ def test_a_build_that_is_judged_worse_is_kept_aside(world: World) -> None:
     build.index_sources(world.jobs(), workshop, full=True, judge=judge)
     assert names(world) == [("g-000003", False), ("g-000004", True)]
     assert verify_index(world.jobs(), world.workshop()) == []
+
+
+def test_rejected_builds_do_not_pile_up(world: World) -> None:
+    for _ in range(3):
+        world.report(full=True, judge=lambda *_: False)
+    assert names(world) == [("g-000001", False), ("g-000002", True), ("g-000005", False)]
+    assert world.manifest.generations(TENANT) == ["g-000001", "g-000002", "g-000005"]
+    world.index()
+    assert names(world) == [("g-000001", False), ("g-000002", True), ("g-000005", False)]
+    assert verify_index(world.jobs(), world.workshop()) == []
+
+
+@pytest.mark.parametrize("why", ["cannot be compared", "labels cannot be read at the end"])
+def test_what_could_not_be_held_against_anything_is_kept(world: World, why: str) -> None:
+    """Hours of building, and what it paid, are not thrown away; nothing of it is shown."""
+
+    def judge(*_: str) -> bool:
+        if why == "cannot be compared":
+            raise SourceError("compare_incomplete", "not searched in the same way", "run again", retryable=True)
+        world.write("labels.yaml", "rules: [ {")
+        return True
+
+    with pytest.raises(SourceError) as stopped:
+        world.report(full=True, judge=judge)
+    assert "`pointsman index rollback --tenant fabrikam --to g-000003` shows it" in stopped.value.hint
+    world.write("labels.yaml", RULES)
+    world.index()
+    assert names(world) == [("g-000001", False), ("g-000002", True), ("g-000003", False)]
+    (world.docs / "gone.md").unlink()
+    assert back(world, to="g-000003").now == "g-000003"
+    assert world.ids() == ["a.md", "hr/b.md"]
+
+
+# --- sources that change, move or fail ---------------------------------------------------------------------------------
+
+
+def other_job(world: World, tenant: str = TENANT) -> SourceJob:
+    folder = world.root / "other"
+    folder.mkdir(exist_ok=True)
+    (folder / "labels.yaml").write_text(RULES)
+    (folder / "x.md").write_text("# X\n\nText of x.\n")
+    world.record = lambda _, changes: world.changes.extend(changes)  # type: ignore[method-assign]
+    return SourceJob(Source("other", tenant, "folder", world.source.groups, 1, "", ""), Folder(folder))
+
+
+BOTH = frozenset({"docs", "other"})
+
+
+class Others:
+    """Another model, by its name."""
+
+    card = ModelCard("other", "0" * 64, 384, 64, 256)
+    count_tokens = staticmethod(embedder().count_tokens)
+    embed_chunks = staticmethod(embedder().embed_chunks)
+
+
+@pytest.mark.parametrize("how", ["index", "full", "full with another model", "repair"])
+def test_a_source_that_moved(world: World, how: str) -> None:
+    """Its old tenant keeps another source; nothing of it is left there, on record, and nothing is refused for it."""
+    build.index_sources([*world.jobs(), other_job(world)], world.workshop(), declared=BOTH)
+    moved = [*world.jobs(), other_job(world, "contoso")]
+    world.changes.clear()
+    if how == "repair":
+        assert repair_index(moved, world.workshop(), declared=BOTH).left == ()
+    else:
+        models = Others() if how == "full with another model" else None
+        build.index_sources(moved, world.workshop(models=models), declared=BOTH, full=how != "index")
+    assert world.ids() == ["a.md", "gone.md", "hr/b.md"]
+    assert [info.document_id for info in world.store.documents("contoso")] == ["other/x.md"]
+    assert next((one.document_id, one.new) for one in world.changes if one.source == "other") == ("other/x.md", None)
+    assert "other/x.md" not in [row.document_id for row in world.manifest.rows(TENANT, world.store.generation(TENANT))]
+
+
+def test_a_moved_source_does_not_come_back(world: World) -> None:
+    build.index_sources([*world.jobs(), other_job(world)], world.workshop(), declared=BOTH)
+    build.index_sources([*world.jobs(), other_job(world)], world.workshop(), declared=BOTH, full=True)
+    build.index_sources([*world.jobs(), other_job(world, "contoso")], world.workshop(), declared=BOTH)
+    back(world)
+    assert world.ids() == ["a.md", "gone.md", "hr/b.md"]
+
+
+def test_a_moved_source_that_fails_where_it_is_now(world: World) -> None:
+    build.index_sources([*world.jobs(), other_job(world)], world.workshop(), declared=BOTH)
+    job = other_job(world, "contoso")
+    (world.root / "other" / "labels.yaml").write_text("rules: [ {")
+    build.index_sources([*world.jobs(), job], world.workshop(), declared=BOTH)
+    assert world.ids() == ["a.md", "gone.md", "hr/b.md"]
+
+
+def test_a_failing_source_keeps_other_tenants_from_nothing(world: World) -> None:
+    """A full build: its own tenant stays as it is, whole; the failure is raised."""
+    job = other_job(world, "contoso")
+    build.index_sources([job, *world.jobs()], world.workshop(), declared=BOTH)
+    (world.root / "other" / "labels.yaml").write_text("rules: [ {")
+    with pytest.raises(SourceError, match="labels_invalid"):
+        build.index_sources([job, *world.jobs()], world.workshop(), declared=BOTH, full=True)
+    assert names(world)[-1] == ("g-000003", True)
+    assert [(one.name, one.current) for one in world.store.generations("contoso")] == [("g-000001", True)]
+    assert world.manifest.generations("contoso") == ["g-000001"]
+    assert [info.document_id for info in world.store.documents("contoso")] == ["other/x.md"]
+
+
+class Changing:
+    """Sources of the moment: narrowed, and one withdrawn, after they were looked at `calm` times."""
+
+    def __init__(self, world: World, calm: int) -> None:
+        self.world, self.calm = world, calm
+
+    def __call__(self, before: build.Moment) -> build.Moment:
+        self.calm -= 1
+        if self.calm >= 0:
+            return before
+        jobs = [replace(job, source=replace(job.source, least=2)) for job in before.jobs]
+        return replace(
+            before, jobs=tuple(job for job in jobs if job.source.name == "docs"), declared=before.declared and frozenset({"docs"})
+        )
+
+
+def test_sources_that_change_during_a_full_build(world: World) -> None:
+    """An envelope that was narrowed and a source that was withdrawn while everything was embedded."""
+    world.write("labels.yaml", HR_ONLY)
+    jobs = [*world.jobs(), other_job(world)]
+    build.index_sources(jobs, world.workshop(), declared=BOTH)
+    build.index_sources(jobs, world.workshop(), declared=BOTH, full=True, refresh=Changing(world, 1))
+    assert world.ids() == ["hr/b.md"]  # the others are labelled below what the envelope of now asks for
+    assert world.changes[-1].document_id == "other/x.md"
+    assert {row.source for row in world.manifest.rows(TENANT, "g-000003")} == {"docs"}
+
+
+@pytest.mark.parametrize("calm", [0, 1])
+def test_sources_that_change_on_the_way_back(world: World, calm: int) -> None:
+    world.write("labels.yaml", HR_ONLY)
+    jobs = [*world.jobs(), other_job(world)]
+    build.index_sources(jobs, world.workshop(), declared=BOTH)
+    build.index_sources(jobs, world.workshop(), declared=BOTH, full=True)
+    roll_back(jobs, TENANT, world.workshop(), declared=BOTH, refresh=Changing(world, calm))
+    assert world.ids() == ["hr/b.md"]  # the others are labelled below what the envelope of now asks for
+    assert ("other/x.md", None) in [(one.document_id, one.new) for one in world.changes[-4:]]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from connectors.folder import Folder
@@ -22,6 +23,7 @@ from router.ingest.reconcile import forget_document, forget_everywhere, index_st
 from router.ingest.repair import repair_index
 from router.ingest.workshop import SourceJob
 from tests.ingest_world import DOCUMENT, RULES, TENANT, World, embedder
+from tests.unit.test_mending import DAMAGES
 
 HR_ONLY = RULES + "  - { match: 'hr/**', groups: [corp:hr], sensitivity: confidential }\n"
 
@@ -720,6 +722,56 @@ def test_forget_survives_a_crash(tmp_path: Path) -> None:
         world.index()
         assert "a.md" not in world.ids(), (at, after)
         assert verify_index(world.jobs(), world.workshop()) == []
+
+
+@pytest.mark.parametrize("how", ["overwritten", "a lost word", "the disk is full"])
+def test_forget_beside_damage(world: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The previous generation is damaged, or cannot be written anew: what is shown goes all the same."""
+    world.write("s.md", "# Secret\n\nThe word is quizzaciously.\n")
+    world.index()
+    world.index(full=True)
+    (partition,) = (world.root / "store").iterdir()
+    world.store.close()
+    if how == "overwritten":
+        (partition / "g-000001.sqlite").write_bytes(b"\0garbage" * 4_000)
+    elif how == "a lost word":
+        con = apsw.Connection(str(partition / "g-000001.sqlite"))
+        con.execute(DAMAGES["a lost word"])
+        con.close()
+    else:
+
+        def full(*_: Any) -> int:
+            raise SourceError("store_full", "the disk of the document store is full")
+
+        monkeypatch.setattr(world.store, "forget", full)
+        with pytest.raises(SourceError, match="store_full"):
+            forget_document(world.source, "docs/s.md", world.workshop())
+        assert "s.md" not in world.ids()
+        monkeypatch.undo()
+    forgotten = forget_document(world.source, "docs/s.md", world.workshop())
+    assert forgotten.let_go == (() if how == "the disk is full" else ("g-000001",))
+    assert "s.md" not in world.ids()
+    assert b"quizzaciously" not in stored_bytes(world)
+    assert world.manifest.generations(TENANT) == [one.name for one in world.store.generations(TENANT)]
+    world.index()
+    assert "s.md" not in world.ids()
+    assert verify_index(world.jobs(), world.workshop()) == []
+
+
+def test_forget_where_the_shown_one_is_damaged(world: World) -> None:
+    """Nothing can be erased from it; but the content is kept out of what is built in its place, and its file goes."""
+    world.write("s.md", "# Secret\n\nThe word is quizzaciously.\n")
+    world.index()
+    (partition,) = (world.root / "store").iterdir()
+    world.store.close()
+    place = partition / f"{world.store.generation(TENANT)}.sqlite"
+    place.write_bytes(place.read_bytes()[:4096].replace(b"SQLite", b"etiLQS") + b"quizzaciously" * 900)
+    with pytest.raises(SourceError, match="store_corrupt") as refused:
+        forget_document(world.source, "docs/s.md", world.workshop())
+    assert "index --full" in refused.value.hint
+    world.index(full=True)
+    assert "s.md" not in world.ids()
+    assert b"quizzaciously" not in stored_bytes(world)
 
 
 def test_forget_unknown(world: World) -> None:

@@ -105,6 +105,9 @@ def print_compared(compared: Sequence[Compared]) -> None:
                 ("nDCG@10", *one.ndcg_at_10, round(one.ndcg_at_10[1] - one.ndcg_at_10[0], 2)),
             ]
             print_table(("", one.old, one.new, "difference"), rows, title=f"{one.tenant}: {one.judged} judged questions")
+        if not one.questions:
+            say(f"{one.tenant}: no question is asked by one of its people, so {one.new} was not judged; it is shown", "yellow")
+            continue
         say(f"{one.tenant}: {one.overlap_at_10:.0f} % of the first ten are the same, over {one.questions} questions", "dim")
         for text, old, new in one.worse[:SHOWN_LINES]:
             say(f"worse  {old:.0f} -> {new:.0f}  {one_line(text)}", "yellow")

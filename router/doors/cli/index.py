@@ -75,6 +75,7 @@ def run_index(
     """Documents and tables; a name stands for what is called so, a source, a table or both. A dry run copies no table."""
     wanted = _parse_contexts(contexts)
     with Router.open(config) as router, progress_bar() as progress:
+        router.check_comparison(compare, full=full, dry_run=dry_run, estimate=estimate)
         tables = [name for name in sources if name in router.settings.tables]
         named = [name for name in sources if name not in tables or name in router.settings.sources]
         copied = router.copy_tables(tables, full=full) if not (dry_run or estimate) and (tables or not sources) else []
@@ -128,7 +129,8 @@ def run_watch(
             named = [name for name in sources if name not in tables or name in router.settings.sources]
             if sources and not named:
                 raise UsageError("watch_without_source", "only tables are named", "name a source, or none for all")
-            router.jobs(named)
+            if named:
+                router.jobs(named)
             told = _Told(as_json)
             if sys.stderr.isatty():
                 pause_s = router.settings.index.every_s if every_s is None else every_s
@@ -482,3 +484,5 @@ def run_forget(document: str, *, as_json: bool, config: Path | None) -> None:
     else:
         names = ", ".join(one_line(name) for name in gone.documents)
         say(f"erased {names} from {gone.generations} generations; the same content is not indexed again")
+        for name in gone.let_go:
+            say(f"{name} was damaged and nobody could go back to it: it was removed whole", "yellow")
