@@ -34,13 +34,14 @@ pytestmark = pytest.mark.timeout(900)
 @contextmanager
 def node_with(settings: str) -> Iterator[None]:
     """Where the node keeps its data goes with it, so no world of another test may be open meanwhile."""
+    here = {"PORT": NODES[0].rpartition(":")[2]}
     for words, said in ((("stop",), ""), (("start",), settings)):
-        subprocess.run([SCRIPT, *words], check=True, capture_output=True, env={**os.environ, "SETTINGS": said})
+        subprocess.run([SCRIPT, *words], check=True, capture_output=True, env={**os.environ, **here, "SETTINGS": said})
     try:
         yield
     finally:
         for words in (("stop",), ("start",)):
-            subprocess.run([SCRIPT, *words], check=True, capture_output=True)
+            subprocess.run([SCRIPT, *words], check=True, capture_output=True, env={**os.environ, **here})
 
 
 def _on(folder: Path) -> Path:
