@@ -618,6 +618,9 @@ class SqliteDocuments:
 
     # reading
 
+    def foresee(self, search: Search) -> None:
+        """Nothing: a search is one snapshot of one file."""
+
     def search(self, search: Search) -> Found:
         self._check(search.filter)
         if isinstance(search.filter, Never) or (search.text is None and search.vector is None):

@@ -5,6 +5,7 @@ INVARIANT: every passage that leaves was allowed by Cedar in full (tests/unit/te
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,11 +69,12 @@ class Candidates:
     done: execute.Executed
 
 
-def embed_question(asking: Asking) -> Embedded | None:
-    """None where the embedder failed, which is said."""
+def begin_question(asking: Asking) -> execute.Embedding:
+    """The question on its way through the embedder, beside what needs no vector yet. It comes to None where the embedder failed,
+    which is said."""
     line = asking.line
     purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
-    embedded, degraded = execute.embed(
+    wait = execute.begin_embed(
         asking.question.text,
         purpose,
         embedder=line.embedder,
@@ -80,15 +82,21 @@ def embed_question(asking: Asking) -> Embedded | None:
         watch=asking.watch,
         share=line.embed_share,
     )
-    asking.found.degraded.extend(degraded)
-    return None if embedded is None else seek(asking, embedded, asking.question.text)
+
+    @functools.cache
+    def embedded() -> Embedded | None:
+        made, degraded = wait()
+        asking.found.degraded.extend(degraded)
+        return None if made is None else seek(asking, made, asking.question.text)
+
+    return embedded
 
 
 def search_legs(search: SearchSettings) -> tuple[Leg, ...]:
     return ("dense", "lexical") if search.legs == "both" else (search.legs,)
 
 
-def find_candidates(asking: Asking, embedded: Embedded | None) -> Candidates:
+def find_candidates(asking: Asking, embedded: execute.Embedding | None) -> Candidates:
     """The first search under the caller's filter. Raises `SourceError` only where no leg is left."""
     line, grants, watch = asking.line, asking.grants, asking.watch
     steps = watch.stage(

@@ -536,7 +536,7 @@ class Search:
 
     `vector` is float32 bytes or None when the dense leg is off; `text` is None when the lexical leg is off. Of a document that
     has both, the contextual chunks are searched, and the plain ones where its source is among `plain`. `entities` are names all of
-    which a chunk must name, for the statistics too.
+    which a chunk must name, for the statistics too. `foreseen` is what `DocStore.foresee` gave for the same search without its vector.
     """
 
     tenant: str
@@ -548,6 +548,7 @@ class Search:
     deadline_s: float
     plain: frozenset[str] = frozenset()
     entities: frozenset[str] = frozenset()
+    foreseen: object = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -130,6 +131,10 @@ def _fulfil(future: Future[T], run: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
+Embedding = Callable[[], Embedded | None]
+"""The question under the embedder, which a thread may still be at: whoever calls waits for it. Made by `document_leg.begin_question`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Executed:
     """`legs` are those that ran; `question` is None where the dense one is off or the question could not be read by the model."""
@@ -140,27 +145,35 @@ class Executed:
 
 
 def run(
-    steps: Steps, text: str, question: Embedded | None, *, tenant: str, store: DocStore, model_id: str, watch: Watch
+    steps: Steps, text: str, embedded: Embedding | None, *, tenant: str, store: DocStore, model_id: str, watch: Watch
 ) -> Executed:
     """Search the legs of `steps`, the dense one with the embedded question. Raises `SourceError` only when no leg is left.
 
     Where nothing is granted the stages are the same, so that the answer has the shape of nothing found; the store does no I/O.
     """
-    vector = question.dense if question is not None and "dense" in steps.legs else None
-    dense, lexical = vector is not None, "lexical" in steps.legs
-    if not dense and not lexical:
-        raise SourceError("no_leg", "the question could not be embedded and the lexical leg is off", "try again", retryable=True)
+    lexical = "lexical" in steps.legs
     search = Search(
         tenant=tenant,
         filter=steps.searched,
         text=text if lexical else None,
-        vector=vector,
+        vector=None,
         model_id=model_id,
         limit=steps.candidates,
         deadline_s=watch.left_s(),
         plain=steps.plain,
         entities=steps.entities,
     )
+    foreseen = None
+    if embedded is not None and "dense" in steps.legs:
+        foreseen = watch.stage("foresee", lambda: store.foresee(search))
+        if foreseen is None:
+            watch.stages.pop()  # nothing was asked
+    question = None if embedded is None else embedded()
+    vector = question.dense if question is not None and "dense" in steps.legs else None
+    dense = vector is not None
+    if not dense and not lexical:
+        raise SourceError("no_leg", "the question could not be embedded and the lexical leg is off", "try again", retryable=True)
+    search = replace(search, vector=vector, foreseen=foreseen, deadline_s=watch.left_s())
     found = watch.stage("search", lambda: store.search(search))
     watch.note(count_in=found.admitted, count_out=len(found.candidates), note=found.proof)
     failed = {leg for leg, _ in found.failed}
@@ -177,10 +190,23 @@ def embed(
     text: str, purpose: Purpose, *, embedder: Embedder, threads: Threads, watch: Watch, share: float
 ) -> tuple[Embedded | None, tuple[Degraded, ...]]:
     """The question under the embedder within its share of the deadline; None where that failed, and why."""
+    return begin_embed(text, purpose, embedder=embedder, threads=threads, watch=watch, share=share)()
+
+
+def begin_embed(
+    text: str, purpose: Purpose, *, embedder: Embedder, threads: Threads, watch: Watch, share: float
+) -> Callable[[], tuple[Embedded | None, tuple[Degraded, ...]]]:
+    """The same on a thread, while other things are done: what comes back waits for it, once."""
+    end = time.monotonic() + watch.left_s() * share
+    running = threads.start(lambda: embedder.embed_question(text, purpose))
+    return partial(_await_embedded, running, end, threads, watch)
+
+
+def _await_embedded(
+    running: Future[Embedded], end: float, threads: Threads, watch: Watch
+) -> tuple[Embedded | None, tuple[Degraded, ...]]:
     try:
-        embedded = watch.stage(
-            "embed", lambda: threads.within(watch.left_s() * share, lambda: embedder.embed_question(text, purpose))
-        )
+        embedded = watch.stage("embed", lambda: threads.wait(max(0.0, end - time.monotonic()), running))
     except SourceError as error:
         failed = Degraded("embed", f"{error.code}: only the lexical leg was searched")
     except Exception as error:  # noqa: BLE001 (a model may fail in any way; the lexical leg stands without it)

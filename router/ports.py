@@ -68,6 +68,11 @@ class DocStore(Protocol):
         `Search.entities` says so, only chunks that name all of these are, and nothing else is counted."""
         ...
 
+    def foresee(self, search: Search) -> object:
+        """What can be asked before the question's vector is there, for `Search.foreseen` of the same search; None where a store has
+        nothing to gain by it. Under the same filter, and as wrong as any earlier answer when the documents changed since."""
+        ...
+
     def load(self, tenant: str, chunk_ids: Sequence[str], f: Filter, *, deadline_s: float) -> list[Stored]:
         """The named chunks that `f` admits, in the order asked for; others are left out silently."""
         ...

@@ -22,7 +22,7 @@ import copy
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from connectors.opensearch_documents import mapping, search
@@ -56,6 +56,21 @@ _MOST_LOWERED = 512
 _NO_TWINS: Query = {"bool": {"must_not": [{"term": {"idx": mapping.CONTEXTUAL}}]}}
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a filter admits for the words of a search, in the state of the index that it was counted in."""
+
+    search: Search
+    filter: str
+    state: Partition
+    statistics: Statistics
+
+    def is_of(self, other: Search, filter_: str) -> bool:
+        mine = self.search
+        asked = (mine.tenant, mine.text, mine.plain, mine.entities) == (other.tenant, other.text, other.plain, other.entities)
+        return asked and self.filter == filter_
+
+
 class OpenSearchDocuments:
     """`document_type` gives the attributes that labels may have (a policy reload may add some)."""
 
@@ -85,20 +100,33 @@ class OpenSearchDocuments:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
+    def foresee(self, search_: Search) -> object:
+        """The count: a round trip that needs no vector."""
+        filter_ = self._lower(search_.filter)
+        if isinstance(search_.filter, Never):
+            return ()  # to whoever looks on, as if it had been counted
+        return self._count(search_, filter_, Deadline(search_.deadline_s))
+
     def search(self, search_: Search) -> Found:
         filter_ = self._lower(search_.filter)
         if isinstance(search_.filter, Never) or (search_.text is None and search_.vector is None):
             return Found((), 0)
         deadline = Deadline(search_.deadline_s)
-        words = [] if search_.text is None else self._words.of_question(search_.text)
+        counted = search_.foreseen if isinstance(search_.foreseen, _Counted) else None
         for _ in range(TRIES):
-            state, statistics = self._count(search_, filter_, words, deadline)
-            answers = self._search_legs(search_, filter_, state, statistics, deadline)
+            if counted is None or not counted.is_of(search_, filter_):
+                counted = self._count(search_, filter_, deadline)
+            if search_.vector is not None and search_.model_id != (counted.state.model_id or search_.model_id):
+                raise other_model()
+            answers = self._search_legs(search_, filter_, counted.state, counted.statistics, deadline)
             if answers is not None:
                 return answers
+            counted = None
         raise failure(409, "")  # generations change faster than they can be asked
 
-    def _count(self, search_: Search, filter_: str, words: Sequence[str], deadline: Deadline) -> tuple[Partition, Statistics]:
+    def _count(self, search_: Search, filter_: str, deadline: Deadline) -> _Counted:
+        words = [] if search_.text is None else self._words.of_question(search_.text)
+
         def build(state: Partition) -> list[str]:
             part = search.count_part(self._chunks(search_, filter_, state), words, _wait_ms(deadline))
             _prove(filter_, {"lexical": part})
@@ -109,9 +137,7 @@ class OpenSearchDocuments:
             raise failure(404, "")
         state, [counted] = asked
         check_answer(counted)
-        if search_.vector is not None and search_.model_id != (state.model_id or search_.model_id):
-            raise other_model()
-        return state, search.read_statistics(counted, words)
+        return _Counted(search_, filter_, state, search.read_statistics(counted, words))
 
     def _search_legs(
         self, search_: Search, filter_: str, state: Partition, statistics: Statistics, deadline: Deadline

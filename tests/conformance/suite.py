@@ -401,6 +401,24 @@ def test_filter_comes_before_top_k(lab: Lab) -> None:
     assert hits(ask(lab.store, Eq("rank", 1), "pump seal", limit=5)) == expected, "usable after a deadline"
 
 
+def test_what_was_foreseen_changes_nothing(lab: Lab) -> None:
+    """A search says the same with and without it, and takes none that was made for another tenant, filter or text."""
+    put(lab.store, [document(f"r{at}", labels(rank=at % 2), f"pump number {at} seal") for at in range(8)])
+    vector = corpus.question(1, 0, 0, 0)
+    wanted = Search(TENANT, Eq("rank", 1), "pump seal", vector, MODEL.id, 5, 60.0)
+    plain = lab.store.search(wanted)
+    for other in (
+        {},
+        {"filter": ALWAYS},
+        {"filter": NEVER},
+        {"text": "number"},
+        {"text": None},
+        {"entities": frozenset({"pn-1"})},
+    ):
+        foreseen = lab.store.foresee(replace(wanted, vector=None, **other))
+        assert lab.store.search(replace(wanted, foreseen=foreseen)) == plain, other
+
+
 def test_never_does_no_io(lab: Lab) -> None:
     """`Never`, and a search with both legs off, do not touch the store."""
     put(lab.store, [document("one", labels())])

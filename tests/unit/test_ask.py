@@ -22,7 +22,7 @@ from tests import world
 from tests.world import NOW, ask_as, ids
 
 STAGES = [
-    "identity", "asked", "grants", "route", "embed", "plan", "search", "fuse", "load", "rerank", "relevance", "fold", "recheck",
+    "identity", "asked", "grants", "route", "plan", "embed", "search", "fuse", "load", "rerank", "relevance", "fold", "recheck",
     "answered",
 ]  # fmt: skip
 QUESTION = "what does ERR-4012 on the press mean"
