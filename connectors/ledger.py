@@ -43,6 +43,9 @@ GROUP_RECORDS = 512
 PAGE_ROWS = 500
 """Readers hold a lock for one page only: on SQLite a long reader would block every writer."""
 
+LOOKED_AT_ROWS = 20_000
+"""How many rows one statement that looks for a kind goes over."""
+
 _LOCK_CLASS = 0x706F696E  # "poin": the class of our advisory locks on PostgreSQL
 _LONG = 2**63
 _REPORT = "this is a fault in Pointsman: report it"
@@ -326,6 +329,22 @@ class SqlLedger:
                 return
             after_seq = rows[-1][1]
             left = None if left is None else left - size
+
+    def read_kind(self, tenant: str, kind: str, *, after_seq: int, to_seq: int) -> Iterator[tuple[Link, Record]]:
+        """A statement looks at so many rows at most: on a chain of any length each ends within its time."""
+        mine = _records.c.tenant == tenant, _records.c.kind == kind
+        place = _records.c.seq > sa.bindparam("after"), _records.c.seq <= sa.bindparam("last")
+        page = sa.select(_records).where(*mine, *place).order_by(_records.c.seq)
+        for start in range(after_seq, to_seq, LOOKED_AT_ROWS):
+            rows = self._rows(page, {"after": start, "last": min(to_seq, start + LOOKED_AT_ROWS)})
+            for its_tenant, seq, previous, digest, record_id, its_kind, at_us, body in rows:
+                yield Link(seq, previous, digest), Record(its_tenant, record_id, its_kind, at_us, body)
+
+    def head(self, tenant: str) -> Link | None:
+        columns = _records.c.seq, _records.c.previous, _records.c.digest
+        last = sa.select(*columns).where(_records.c.tenant == tenant).order_by(_records.c.seq.desc()).limit(1)
+        rows = self._rows(last, {})
+        return Link(*rows[0]) if rows else None
 
     def tenants(self) -> list[str]:
         """Every tenant with a chain, in order; one step in the index each, however long the chains are."""

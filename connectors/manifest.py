@@ -6,6 +6,7 @@ INVARIANT: every write is one transaction, and a manifest of a newer schema is r
 test_newer_schema_is_refused, ::test_write_is_all_or_nothing).
 INVARIANT: what is removed and the note that it was stand or fall together, and of what was forgotten no note is left
 (tests/unit/test_manifest.py::test_what_was_removed).
+INVARIANT: what the ledger says was forgotten is buried with the mark of how far it was read (::test_burials_and_the_mark).
 INVARIANT: its files are for their owner only (tests/unit/test_manifest.py::test_files_are_for_their_owner).
 INVARIANT: one run at a time changes an index (tests/unit/test_manifest.py::test_second_holder_is_refused).
 """
@@ -60,6 +61,13 @@ _BURIED = sa.Table(
     sa.Column("source", sa.Text, primary_key=True),
     sa.Column("content_hash", sa.Text, primary_key=True),
     sa.Column("at_us", sa.BigInteger, nullable=False),
+)
+_LEDGER = sa.Table(
+    "manifest_ledger",
+    _META,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
 )
 _GONE = sa.Table(
     "manifest_gone",
@@ -269,6 +277,30 @@ class SqlManifest:
         query = sa.select(_BURIED.c.content_hash).where(_BURIED.c.tenant == tenant, _BURIED.c.source == source)
         with self._connect() as connection:
             return frozenset(connection.execute(query).scalars())
+
+    def burials(self, tenant: str) -> set[tuple[str, str]]:
+        query = sa.select(_BURIED.c.source, _BURIED.c.content_hash).where(_BURIED.c.tenant == tenant)
+        with self._connect() as connection:
+            return {(row.source, row.content_hash) for row in connection.execute(query)}
+
+    def buried_tenants(self) -> list[str]:
+        with self._connect() as connection:
+            return sorted(connection.execute(sa.select(_BURIED.c.tenant).distinct()).scalars())
+
+    def ledger_mark(self, tenant: str) -> tuple[int, str] | None:
+        query = sa.select(_LEDGER.c.seq, _LEDGER.c.digest).where(_LEDGER.c.tenant == tenant)
+        with self._connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (row.seq, row.digest)
+
+    def note_ledger(self, tenant: str, burials: Iterable[tuple[str, str]], *, mark: tuple[int, str], at_us: int) -> None:
+        rows = [
+            {"tenant": tenant, "source": source, "content_hash": content_hash, "at_us": at_us}
+            for source, content_hash in sorted(set(burials))
+        ]
+        with self._begin() as connection:
+            _upsert(connection, _BURIED, rows, ["tenant", "source", "content_hash"])
+            _upsert(connection, _LEDGER, [{"tenant": tenant, "seq": mark[0], "digest": mark[1]}], ["tenant"])
 
     # --- runs ---
 

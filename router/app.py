@@ -696,6 +696,7 @@ class Router:
         """A run may have waited for a day, or for another run: what it shows goes by the policy folder of this moment. A source that is
         declared no more, or for another tenant, is left to the next run."""
         policies, jobs = self.policies.latest(), []
+        self._bury_forgotten({job.source.tenant for job in before.jobs})
         for job in before.jobs:
             source = policies.sources.get(job.source.name)
             if source is None or source.tenant != job.source.tenant:
@@ -1031,10 +1032,22 @@ class Router:
                 self.contexts.forget(tenant, gone.documents)
         return gone
 
+    def _bury_forgotten(self, tenants: Iterable[str] | None = None) -> None:
+        """In the manifest, what the ledger says was forgotten; in the ledger, where that is another one, what the manifest says."""
+        from router.burials import bury_forgotten
+
+        bury_forgotten(self.ledger, self.manifest, tenants=tenants, by=INDEXER, now_us=_clock_us)
+
+    def _record_forgotten(self, tenant: str, source: str, hashes: Sequence[str]) -> None:
+        record = decision.content_forgotten(tenant=tenant, at_us=_clock_us(), by=INDEXER, source=source, content_hashes=hashes)
+        self.ledger.append([record])
+
     @property
     def workshop(self) -> Workshop:
+        """Of a manifest that knows of all that was forgotten, also where it was lost or put back."""
         from router.ingest.workshop import Workshop
 
+        self._bury_forgotten()
         return Workshop(
             store=self.store,
             embedder=self._index_embedder(),
@@ -1042,6 +1055,7 @@ class Router:
             entity=self.policies.current().document_type,
             record=self._record_labels,
             record_switch=self._record_switch,
+            record_forgotten=self._record_forgotten,
             principal=indexing_service("", self.policies.current().types).name,
             now_us=_clock_us,
             aliases=functools.cache(self._aliases),

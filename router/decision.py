@@ -59,6 +59,8 @@ NO_TENANT = "-"
 PERSONAL = frozenset({"asked", "audit_use"})
 """Kinds that are born with personal inputs: without them they were erased."""
 
+CONTENT_FORGOTTEN = "content_forgotten"
+
 KEY_BYTES = 32
 SALT_BYTES = 32
 MAX_FAULTS = 1_000
@@ -308,6 +310,18 @@ def load_inputs(record: Record) -> dict[str, Any] | None:
 def label_change(*, tenant: str, at_us: int, by: str, source: str, document_id: str, old: str | None, new: str | None) -> Record:
     """A document's labels changed from one digest to another. `by` names the indexing service, or is a principal's digest."""
     return _event(tenant, "label_change", at_us, {"by": by, "source": source, "document_id": document_id, "old": old, "new": new})
+
+
+def content_forgotten(*, tenant: str, at_us: int, by: str, source: str, content_hashes: Sequence[str]) -> Record:
+    """Contents of a source are kept out from now on (`index forget`): it outlives the manifest, which is lost or put back more easily."""
+    facts = {"by": by, "source": source, "content_hashes": sorted(content_hashes)}
+    return _event(tenant, CONTENT_FORGOTTEN, at_us, facts)
+
+
+def load_forgotten(record: Record) -> tuple[str, tuple[str, ...]]:
+    """The source and the hashes that such a record names."""
+    body = json.loads(record.body)
+    return body["source"], tuple(body["content_hashes"])
 
 
 def generation_switched(

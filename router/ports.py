@@ -257,6 +257,22 @@ class Manifest(Protocol):
 
     def buried(self, tenant: str, source: str) -> frozenset[str]: ...
 
+    def burials(self, tenant: str) -> set[tuple[str, str]]:
+        """(source, hash of the content) of all that was forgotten."""
+        ...
+
+    def buried_tenants(self) -> list[str]:
+        """Tenants of whom something was forgotten."""
+        ...
+
+    def ledger_mark(self, tenant: str) -> tuple[int, str] | None:
+        """Place and digest of the record up to which the ledger was read for what was forgotten."""
+        ...
+
+    def note_ledger(self, tenant: str, burials: Iterable[tuple[str, str]], *, mark: tuple[int, str], at_us: int) -> None:
+        """Bury these, and move the mark: both or none."""
+        ...
+
     def states(self) -> list[SourceState]:
         """Of every source that a run went over."""
         ...
@@ -593,6 +609,14 @@ class Ledger(Protocol):
         self, tenant: str, *, decision_id: str | None = None, since_us: int = 0, after_seq: int = 0, limit: int | None = None
     ) -> Iterator[tuple[Link, Record]]:
         """Rows in chain order; `inputs` and `salt` are None where they were erased."""
+        ...
+
+    def read_kind(self, tenant: str, kind: str, *, after_seq: int, to_seq: int) -> Iterator[tuple[Link, Record]]:
+        """Rows of one kind in chain order, without personal inputs: looks at no other row's body."""
+        ...
+
+    def head(self, tenant: str) -> Link | None:
+        """The last link of the chain."""
         ...
 
     def tenants(self) -> list[str]: ...

@@ -266,7 +266,7 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
     """Erase a document, and others of its source with the same bytes, from all generations, and keep the content out: the
     bytes that were indexed, those of its kept versions, and those that `documents` holds under its key now.
 
-    The hash is buried first: a crash later leaves a document that the next run removes. Raises `UsageError` when
+    The hash is put on record and buried first: a crash later leaves a document that the next run removes. Raises `UsageError` when
     neither manifest nor store knows the document.
     """
     store, manifest = workshop.store, workshop.manifest
@@ -288,8 +288,7 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
         kept = [row for row in same if is_version(row.key)]
         kept += [row for one in {row.key for row in same} for row in versions.get(one, []) if row not in kept]
         ids = sorted({document_id, *(row.document_id for row in (*same, *kept))})
-        for content_hash in hashes:
-            manifest.bury(source.tenant, source.name, content_hash, at_us=workshop.now_us())
+        _bury(source.tenant, source.name, hashes, workshop)
         changes = [LabelChange(source.name, name, held[name].label_digest, None, "forgotten") for name in ids if name in held]
         if changes:
             workshop.record(source.tenant, changes)
@@ -298,6 +297,18 @@ def forget_document(source: Source, document_id: str, workshop: Workshop, docume
         manifest.remove(kept)
         manifest.forget_gone(source.tenant, source.name, [name.removeprefix(f"{source.name}/") for name in ids], hashes)
     return Forgotten(tuple(ids), generations, tuple(hashes), let_go)
+
+
+def _bury(tenant: str, source: str, hashes: Sequence[str], workshop: Workshop) -> None:
+    """On record first: what the ledger says is buried by whatever looks at the manifest next, and in one that is made anew. Where
+    nothing can be recorded it is buried all the same, and the failure told."""
+    if not hashes:
+        return
+    try:
+        workshop.record_forgotten(tenant, source, hashes)
+    finally:
+        for content_hash in hashes:
+            workshop.manifest.bury(tenant, source, content_hash, at_us=workshop.now_us())
 
 
 def _shown(tenant: str, rows: Sequence[ManifestRow], store: DocStore) -> dict[str, DocumentInfo]:
@@ -372,8 +383,7 @@ def forget_everywhere(
         raise _unknown(document_id)
     hashes = sorted({content_hash for item in found for content_hash in item.content_hashes})
     if declared is not None:
-        for content_hash in hashes:
-            workshop.manifest.bury(declared.tenant, name, content_hash, at_us=workshop.now_us())
+        _bury(declared.tenant, name, sorted(set(hashes) - workshop.manifest.buried(declared.tenant, name)), workshop)
     return Forgotten(
         tuple(sorted({name for item in found for name in item.documents})),
         sum(item.generations for item in found),

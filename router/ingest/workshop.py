@@ -56,14 +56,14 @@ def class_of(labels: Labels) -> int:
     return sensitivity if type(sensitivity) is int else 3
 
 
-def _unrecorded(_: Switched) -> None:
+def _unrecorded(*_: object) -> None:
     """For lines of one's own without a ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """`record(tenant, changes)` writes label changes to the ledger and returns when they are durable, `record_switch` what becomes of
-    whole generations. `principal` is the
+    whole generations, and `record_forgotten(tenant, source, hashes)` that contents are kept out. `principal` is the
     Service in whose name documents are indexed; `now_us` is the clock; `aliases` of a tenant are read when its documents are made."""
 
     store: DocStore
@@ -75,6 +75,7 @@ class Workshop:
     now_us: Callable[[], int]
     limits: ParseLimits = LIMITS
     record_switch: Callable[[Switched], None] = _unrecorded
+    record_forgotten: Callable[[str, str, Sequence[str]], None] = _unrecorded
     aliases: Callable[[str], Aliases] = lambda _: Aliases()
 
     @property

@@ -269,6 +269,7 @@ def test_other_kinds_are_exact_and_name_no_person() -> None:
             failures={"no_text": 1},
             data_version="7",
         ),
+        decision.content_forgotten(tenant="t", at_us=AT_US, by="indexer", source="s", content_hashes=["b" * 64, "a" * 64]),
         decision.policy_loaded(at_us=AT_US, policy_version="a" * 64, previous_version=None),
         decision.refused_tokens(at_us=AT_US, issuer="corp", code="token_expired", count=7),
         decision.audit_use(tenant="t", at_us=AT_US, principal=ADA, key=KEY, action="log_show", target="d-1", subject="corp#bob"),
@@ -279,7 +280,8 @@ def test_other_kinds_are_exact_and_name_no_person() -> None:
         assert body["record_id"] == record.decision_id
         assert b"#ada" not in record.body
         assert b"#bob" not in record.body
-    assert [record.tenant for record in records] == ["t", "t", "-", "-", "t"]
+    assert [record.tenant for record in records] == ["t", "t", "t", "-", "-", "t"]
+    assert decision.load_forgotten(records[2]) == ("s", ("a" * 64, "b" * 64))
     assert decision.load_inputs(records[-1]) == {"reviewer": "corp#ada", "subject": "corp#bob"}
 
 

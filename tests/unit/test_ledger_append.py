@@ -110,6 +110,21 @@ def test_a_reader_between_pages_holds_no_lock(ledger: SqlLedger, monkeypatch: py
     assert len(list(reader)) == 4
 
 
+def test_reading_one_kind(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOKED_AT_ROWS", 4)
+    assert ledger.head("fabrikam") is None
+    assert list(ledger.read_kind("fabrikam", "policy", after_seq=0, to_seq=9)) == []
+    rows = [
+        Record("fabrikam", f"d-{number}", "policy" if number in {3, 4, 5, 12} else "label_change", 1, b"x")
+        for number in range(1, 13)
+    ]
+    links = ledger.append([*rows, row("contoso")])
+    assert ledger.head("fabrikam") == links[-2]
+    of_kind = [(links[number - 1], rows[number - 1]) for number in (3, 4, 5, 12)]
+    assert list(ledger.read_kind("fabrikam", "policy", after_seq=0, to_seq=12)) == of_kind
+    assert list(ledger.read_kind("fabrikam", "policy", after_seq=4, to_seq=11)) == of_kind[2:3]
+
+
 def test_reading_creates_nothing(tmp_path: Path) -> None:
     ledger = SqlLedger(tmp_path / "ledger.db")
     assert ledger.tenants() == []

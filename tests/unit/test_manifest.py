@@ -96,6 +96,19 @@ def test_buried(manifest: SqlManifest) -> None:
     assert manifest.buried("t", "other") == frozenset()
 
 
+def test_burials_and_the_mark(manifest: SqlManifest) -> None:
+    assert manifest.ledger_mark("t") is None
+    manifest.note_ledger("t", [("docs", "abc"), ("docs", "abc"), ("docs", "def"), ("other", "abc")], mark=(3, "c"), at_us=1)
+    manifest.note_ledger("t", [], mark=(5, "e"), at_us=2)
+    assert manifest.burials("t") == {("docs", "abc"), ("docs", "def"), ("other", "abc")}
+    assert (manifest.ledger_mark("t"), manifest.ledger_mark("u")) == ((5, "e"), None)
+    assert (manifest.burials("u"), manifest.buried_tenants()) == (set(), ["t"])
+    with pytest.raises(SourceError):
+        manifest.note_ledger("t", [("docs", "never")], mark=(6, None), at_us=3)  # type: ignore[arg-type]  # refused by the second table
+    assert ("docs", "never") not in manifest.burials("t")
+    assert manifest.ledger_mark("t") == (5, "e")
+
+
 def test_runs(manifest: SqlManifest) -> None:
     for number in range(5):
         manifest.note_run(IndexRun(f"r{number}", number, number + 1, "done", {"indexed": number}))
