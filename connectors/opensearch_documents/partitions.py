@@ -82,6 +82,7 @@ class Partitions:
         """`pins` are generations by tenant that are taken for the current ones, whatever the alias says."""
         self._wire, self._prefix, self._wait_s, self._settings, self._pins = wire, prefix, wait_s, settings, pins
         self._known: dict[str, Partition] = {}
+        self._read: dict[str, tuple[str, Any, Partition]] = {}
         self._checked: set[tuple[str, str]] = set()
         self._dirty: set[str] = set()
 
@@ -142,7 +143,13 @@ class Partitions:
                 return None
             if hits[0]["_id"] != META_ID:
                 raise invalid()
-            return mapping.read_partition(text_of(hits[0]["_index"]), hits[0]["_source"]["meta"], tenant)
+            index, meta = text_of(hits[0]["_index"]), hits[0]["_source"]["meta"]
+            read = self._read.get(tenant)
+            if read is not None and read[:2] == (index, meta):  # three times a question, and seldom another
+                return read[2]
+            state = mapping.read_partition(index, meta, tenant)
+            self._read[tenant] = (index, meta, state)
+            return state
 
     def _check_settings(self, state: Partition, deadline: Deadline) -> None:
         """Once an index: a setting on which changes of labels hang, and which cannot change later."""

@@ -144,13 +144,17 @@ def hits_of(answer: Mapping[str, Any], index: str, most: int, *, fields: Sequenc
     hits = list_of(object_of(answer.get("hits")).get("hits"))
     if len(hits) > most:
         raise invalid()
+    expected = set(fields)
     for hit in hits:
         held = object_of(hit)
         check_index(held, index)
-        if fields:
+        if expected:
             values = object_of(held.get("fields"))
-            if values.keys() != set(fields) or not all(isinstance(value, list) and len(value) == 1 for value in values.values()):
+            if values.keys() != expected:
                 raise invalid()
+            for value in values.values():
+                if not isinstance(value, list) or len(value) != 1:
+                    raise invalid()
     return hits
 
 

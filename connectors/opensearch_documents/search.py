@@ -217,7 +217,9 @@ def _candidates(
 
 def _fields(hit: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: values[0] for name, values in hit["fields"].items()}
-    return found | {name: text_of(found[name]) for name in _HIT_FIELDS}
+    for name in _HIT_FIELDS:
+        text_of(found[name])
+    return found
 
 
 def _bm25(fields: Mapping[str, Any], asked: Sequence[tuple[bytes, float]], mean_length: float) -> float:
@@ -234,7 +236,7 @@ def _bm25(fields: Mapping[str, Any], asked: Sequence[tuple[bytes, float]], mean_
 
 def _cosines(several: Sequence[Mapping[str, Any]], question: Sequence[float] | None) -> list[float]:
     """Each row is summed by itself, so that no score hangs on what else was found."""
-    if not several or question is None or not has_direction(question):
+    if not several or question is None:
         return [0.0] * len(several)
     import numpy as np
 

@@ -91,6 +91,7 @@ class OpenSearchDocuments:
         self._document_type = document_type
         self._exact_below = exact_below
         self._words = Words()
+        self._fitted: tuple[Partition, EntityType, list[str]] | None = None
         self._lowered: dict[int, tuple[Filter, EntityType, str]] = {}
         self._lock = threading.Lock()
 
@@ -167,8 +168,15 @@ class OpenSearchDocuments:
         possible = statistics.possible if candidates else 0.0
         return Found(candidates, statistics.admitted, possible, failed, proof, state.version)
 
+    def _fitting(self, state: Partition) -> list[str]:
+        """Worked out once for a state and a schema, each of which is one object for as long as it holds."""
+        entity, fitted = self._document_type(), self._fitted
+        if fitted is None or fitted[0] is not state or fitted[1] is not entity:
+            fitted = self._fitted = (state, entity, state.fitting(entity))
+        return fitted[2]
+
     def _chunks(self, search_: Search, filter_: str, state: Partition) -> str:
-        return search.admitted_chunks(filter_, state.fitting(self._document_type()), search_.plain, search_.entities)
+        return search.admitted_chunks(filter_, self._fitting(state), search_.plain, search_.entities)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -253,7 +261,7 @@ class OpenSearchDocuments:
             return []
 
         def build(state: Partition) -> list[str]:
-            fits = search.fits(state.fitting(self._document_type()))
+            fits = search.fits(self._fitting(state))
             rest = json.dumps({"track_total_hits": False, "timeout": f"{_wait_ms(deadline)}ms", **body})
             places = (search.as_text(all_of([one, fits])) for one in wanted)
             return [f'{{"query":{{"bool":{{"filter":[{place},{filter_}]}}}},{rest[1:]}' for place in places]
@@ -289,7 +297,7 @@ class OpenSearchDocuments:
         state = self._partitions.state(tenant, self._partitions.soon())
         if state is None:
             return []
-        query = all_of([search.fits(state.fitting(self._document_type())), json.loads(filter_)])
+        query = all_of([search.fits(self._fitting(state)), json.loads(filter_)])
         return [row["id"] for row in self._partitions.pages(state.index, query, ("id",))]
 
     def _rows(self, tenant: str, generation: str | None, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -547,7 +555,7 @@ class OpenSearchDocuments:
             faults.append(
                 f"documents whose chunks are not all there, or under other labels ({len(doubtful)}): run `pointsman index verify --repair`"
             )
-        fitting = set(state.fitting(self._document_type()))
+        fitting = set(self._fitting(state))
         if misfits := sum(row["shape"] not in fitting for row in rows.values()):
             faults.append(
                 f"documents whose labels do not fit schema.cedarschema, so that nobody sees them ({misfits}): run `pointsman index`"

@@ -696,9 +696,9 @@ def test_a_document_read_back_is_whole(lab: Lab) -> None:
     item = twinned(_naming(document("a", labels(rank=1), "one", "two"), "pn-1!", "inc-2"), "harrow", "wickham")
     put(lab.store, [item, document("b", labels(rank=1), "three")])
     row = ManifestRow(TENANT, "g-1", "s", "a", "indexed", "f", "h", chunks=4)
-    kept = read_document(lab.store, TENANT, row, ENTITY, key="a@@00000000000f", replaces="s/a")
+    kept = read_document(lab.store, TENANT, row, key="a@@00000000000f", replaces="s/a")
     assert kept is not None
-    assert read_document(lab.store, TENANT, replace(row, chunks=5), ENTITY, key="x", replaces="s/a") is None
+    assert read_document(lab.store, TENANT, replace(row, chunks=5), key="x", replaces="s/a") is None
     assert (kept.document_id, kept.labels) == ("s/a@@00000000000f", item.labels)
     for before, after in ((item.chunks, kept.chunks), (item.contextual, kept.contextual)):
         for (old, vectors), (new, same) in zip(before, after, strict=True):
