@@ -523,7 +523,8 @@ class OpenSearchDocuments:
             partitions.close()
 
     def forget(self, tenant: str, document_ids: Sequence[str]) -> int:
-        held: list[str] = []
+        """Expunges also where nothing is held any more: it may have been removed by a call that ended before the engine let go."""
+        held, whole = 0, list[str]()
         with self._lock:
             if self._partitions.existing(tenant, None) is None:
                 return 0
@@ -531,11 +532,12 @@ class OpenSearchDocuments:
                 state = self._partitions.read_meta(tenant, index, self._partitions.soon())
                 if state is None:
                     self._partitions.remove(index)
-                elif self._remove(state, document_ids):
-                    held.append(index)
-            for index in held:
+                else:
+                    held += bool(self._remove(state, document_ids))
+                    whole.append(index)
+            for index in whole:
                 self._partitions.expunge(index)
-        return len(held)
+        return held
 
     # --- verifying ----------------------------------------------------------------------------------------------------
 

@@ -754,6 +754,7 @@ class _SourceLine:
             if there:
                 ids = [drop.document_id for drop in there]
                 self.workshop.store.delete(self.tenant.tenant, ids, generation=self.tenant.generation)
+                self._erase([drop.document_id for drop in there if drop.cause == "forgotten"])
                 self.present.difference_update(ids)
                 for document_id in ids:
                     self.tenant.shown.pop(document_id, None)
@@ -766,6 +767,13 @@ class _SourceLine:
                 [drop.after for drop in batch if drop.after is not None], self.tenant.remember(kept_out, "not_indexable")
             )
             self.report.removed += len(there)
+
+    def _erase(self, ids: Sequence[str]) -> None:
+        """What `index forget` was kept from: the traces, and what other generations hold. Where that fails nobody is shown it any more,
+        and `index verify` tells what is left."""
+        if ids and not self.tenant.unseen:
+            with contextlib.suppress(SourceError):
+                self.workshop.store.forget(self.tenant.tenant, ids)
 
     def _changed_us(self, document_id: str) -> int:
         """When what the source says of it last changed, where it still speaks of it."""

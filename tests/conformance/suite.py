@@ -851,6 +851,17 @@ def test_forget_leaves_no_byte(lab: Lab) -> None:
     assert lab.store.verify(TENANT) == []
 
 
+def test_forget_after_a_removal_leaves_no_byte(lab: Lab) -> None:
+    """As where an earlier call removed it and ended before its traces were gone."""
+    secret = "zygomorphically"
+    put(lab.store, [document("a", labels(), f"{secret} sealed"), document("b", labels(), "kept words here")])
+    assert secret.encode() in lab.everything(TENANT)
+    assert lab.store.delete(TENANT, ["s/a"]) == 1
+    assert lab.store.forget(TENANT, ["s/a"]) == 0
+    assert secret.encode() not in lab.everything(TENANT)
+    assert lab.store.admitted(TENANT, ALWAYS) == ["s/b"]
+
+
 def test_superseding_is_admitted_like_the_rest(lab: Lab) -> None:
     """Who replaces what, once a document, under the filter; a claim of what may not be seen is not there."""
     old = [document(key, labels(rank=1), "old") for key in "ab"]

@@ -69,6 +69,10 @@ def comes_back(config: Path, *, full: bool) -> bool:
         return shown(router)
 
 
+def stored(config: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in (load_settings(config).state_folder / "stores").rglob("*") if path.is_file())
+
+
 def forgotten_on_record(config: Path) -> list[str]:
     with Router(load_settings(config)) as router:
         bodies = [
@@ -147,13 +151,18 @@ with Router(load_settings(Path(sys.argv[1]))) as router:
 """
 
 
-def test_killed_before_the_burial(config: Path) -> None:
+@pytest.mark.parametrize("full", [True, False])
+def test_killed_before_the_burial(config: Path, full: bool) -> None:
+    """The next run takes it away, out of every generation."""
+    assert comes_back(config, full=True), "now an earlier generation holds it, too"
     done = subprocess.run([sys.executable, "-c", KILLED, str(config), OIL], cwd=ROOT, timeout=60, check=False)
     assert done.returncode == -9
     with Router(load_settings(config)) as router:
         assert shown(router), "nothing but the record was written"
-    assert not comes_back(config, full=False)
+    assert b"PN-88213 is the oil filter" in stored(config)
+    assert not comes_back(config, full=full)
     assert len(forgotten_on_record(config)) == 1
+    assert b"PN-88213 is the oil filter" not in stored(config)
 
 
 # --- how far the ledger is read ---
