@@ -5,11 +5,11 @@ INVARIANT: every passage that leaves was allowed by Cedar in full (tests/unit/te
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 
 from router import execute, plan
 from router.config import SearchSettings
@@ -69,27 +69,30 @@ class Candidates:
     done: execute.Executed
 
 
-def begin_question(asking: Asking) -> execute.Embedding:
-    """The question on its way through the embedder, beside what needs no vector yet. It comes to None where the embedder failed,
+def prepare_question(asking: Asking) -> execute.Embedding:
+    """The question for the embedder, which can begin beside what needs no vector yet. It comes to None where the embedder failed,
     which is said."""
     line = asking.line
     purpose = Purpose(asking.principal.name, "embed_question", frozenset(), asking.decision_id)
-    wait = execute.begin_embed(
-        asking.question.text,
-        purpose,
-        embedder=line.embedder,
-        threads=line.threads,
-        watch=asking.watch,
-        share=line.embed_share,
+    begin = cache(
+        partial(
+            execute.begin_embed,
+            asking.question.text,
+            purpose,
+            embedder=line.embedder,
+            threads=line.threads,
+            watch=asking.watch,
+            share=line.embed_share,
+        )
     )
 
-    @functools.cache
-    def embedded() -> Embedded | None:
-        made, degraded = wait()
+    @cache
+    def result() -> Embedded | None:
+        made, degraded = begin()()
         asking.found.degraded.extend(degraded)
         return None if made is None else seek(asking, made, asking.question.text)
 
-    return embedded
+    return execute.Embedding(begin, result)
 
 
 def search_legs(search: SearchSettings) -> tuple[Leg, ...]:

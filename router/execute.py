@@ -131,8 +131,13 @@ def _fulfil(future: Future[T], run: Callable[[], T]) -> None:
         future.set_exception(error)
 
 
-Embedding = Callable[[], Embedded | None]
-"""The question under the embedder, which a thread may still be at: whoever calls waits for it. Made by `document_leg.begin_question`."""
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The question under the embedder: `begin` puts a thread to it, `result` waits for that; each does it once. Whoever began waits
+    whatever happens meanwhile: a process that ends beside a native thread is aborted."""
+
+    begin: Callable[[], object]
+    result: Callable[[], Embedded | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +168,8 @@ def run(
         plain=steps.plain,
         entities=steps.entities,
     )
-    foreseen = None
-    if embedded is not None and "dense" in steps.legs:
-        foreseen = watch.stage("foresee", lambda: store.foresee(search))
-        if foreseen is None:
-            watch.stages.pop()  # nothing was asked
-    question = None if embedded is None else embedded()
+    foreseen = _foresee(search, embedded, store=store, watch=watch) if embedded is not None and "dense" in steps.legs else None
+    question = None if embedded is None else embedded.result()
     vector = question.dense if question is not None and "dense" in steps.legs else None
     dense = vector is not None
     if not dense and not lexical:
@@ -179,6 +180,18 @@ def run(
     failed = {leg for leg, _ in found.failed}
     ran = tuple(leg for leg in steps.legs if (leg == "lexical" or dense) and leg not in failed)
     return Executed(found, question if "dense" in steps.legs else None, ran)
+
+
+def _foresee(search: Search, embedded: Embedding, *, store: DocStore, watch: Watch) -> object:
+    embedded.begin()
+    try:
+        foreseen = watch.stage("foresee", lambda: store.foresee(search))
+    except BaseException:
+        embedded.result()
+        raise
+    if foreseen is None:
+        watch.stages.pop()  # nothing was asked
+    return foreseen
 
 
 def failed_legs(found: Found) -> tuple[Degraded, ...]:

@@ -17,7 +17,7 @@ from functools import partial
 
 from router import route
 from router.consult import consult_follow_up, consult_route
-from router.document_leg import Candidates, begin_question, find_candidates, rank_candidates, search_legs, withdraw_beside_rows
+from router.document_leg import Candidates, find_candidates, prepare_question, rank_candidates, search_legs, withdraw_beside_rows
 from router.domain import Clarify, Degraded, Embedded, Route
 from router.errors import PointsmanError, Refused, SourceError, UsageError
 from router.execute import Embedding
@@ -89,8 +89,8 @@ def _gather_leaning(asking: Asking) -> bool:
         return False
     text = f"{asking.question.context[-1]} {asking.question.text}"
     both = replace(asking, question=replace(asking.question, text=text))
-    embedded = begin_question(both)
-    candidates, failure = _find(both, embedded) if _is_prose(both, embedded()) else (None, None)
+    embedded = prepare_question(both)
+    candidates, failure = _find(both, embedded) if _is_prose(both, embedded.result()) else (None, None)
     if failure is not None:
         raise failure
     if candidates is None or not _gate_prose(both, candidates).is_open:
@@ -122,9 +122,9 @@ def _gather(asking: Asking) -> None:
             _tables(asking, None)
             return
     begun = _begin_tables(asking, None) if wanted == "both" and not is_described(asking.question.text) else None
-    begun_question = begin_question(asking) if wanted is None or "dense" in search_legs(asking.line.search) else None
-    candidates, failure = _find(asking, begun_question)
-    embedded = None if begun_question is None else begun_question()
+    prepared = prepare_question(asking) if wanted is None or "dense" in search_legs(asking.line.search) else None
+    candidates, failure = _find(asking, prepared)
+    embedded = None if prepared is None else prepared.result()
     if wanted is None:
         _choose(asking, embedded, candidates, failure)
     name = asking.found.route.name
@@ -332,7 +332,7 @@ def _rank(asking: Asking, candidates: Candidates | None, spelled: Sequence[Askin
     for one in spelled:
         _forget_search(asking)
         asking.found.nearest = ()
-        rank_candidates(one, find_candidates(one, begin_question(one)))
+        rank_candidates(one, find_candidates(one, prepare_question(one)))
         if asking.found.passages:
             return
     if candidates is not None and not spelled:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from router.document_leg import begin_question, find_candidates, rank_candidates
+from router.document_leg import find_candidates, prepare_question, rank_candidates
 from router.domain import CLASSES, Clarify, Degraded, Passage, Stage, Steps, Table
 from router.errors import Refused, SourceError
 from router.line import Asking, Evidence, failure_of
@@ -106,7 +106,7 @@ def _documents_first(asking: Asking, described: Described) -> bool:
     # the same passages are read however few are to be shown: fewer would turn two numbers into one
     asked = replace(asking.question, text=words, k=max(asking.question.k, MOST_PASSAGES))
     step = replace(asking, question=asked, found=Evidence(egress=asking.found.egress))
-    candidates = find_candidates(step, begin_question(step))
+    candidates = find_candidates(step, prepare_question(step))
     whole = rank_candidates(step, candidates)
     asking.found.dropped += step.found.dropped
     step.found.dropped = 0

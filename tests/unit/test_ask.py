@@ -16,7 +16,7 @@ from connectors.ledger import SqlLedger
 from router import decision, rank
 from router.ask import ask
 from router.domain import Question, Stored
-from router.errors import LedgerError, SourceError
+from router.errors import LedgerError, SourceError, UsageError
 from router.filters import ALWAYS
 from tests import world
 from tests.world import NOW, ask_as, ids
@@ -77,6 +77,18 @@ def whole(router):
 
 
 # --- order and record -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_begun_for_a_wish_that_is_refused(router):
+    """A process that ends beside a native thread is aborted, so that the message would be followed by a crash."""
+    begun = []
+    line = dataclasses.replace(
+        router.line, embedder=Broken(router.line.embedder, embed_question=lambda text, purpose: begun.append(text))
+    )
+    for wish in ({"strategy": "foo"}, {"filters": ("foo=bar",)}, {"sources": ("nope",)}):
+        with pytest.raises(UsageError):
+            ask(line, router.mint("ada"), Question(QUESTION, NOW, 5, 10.0, route="documents", **wish))
+    assert begun == []
 
 
 def test_stages_stand_in_the_order_of_the_line(router):
