@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 
 folder="${1:-build/demo-opensearch}"
-address="$(deploy/dev/opensearch.sh start | head -1)"
+address="$(deploy/dev/opensearch.sh start)"
 rm -rf "$folder"
 mkdir -p "$folder/deploy"
 cp -R policies "$folder/policies"

@@ -48,7 +48,8 @@ find_java() {
 }
 
 get() { # GROUP NAME VERSION SHA -> the archive's path
-    archive="${MAVEN_CACHE:-$HOME/.m2/repository}/$(echo "$1" | tr . /)/$2/$3/$2-$3.zip"
+    cache="${MAVEN_CACHE:-$HOME/.m2/repository}" # told to Maven, which else goes by the user's entry and not by HOME
+    archive="$cache/$(echo "$1" | tr . /)/$2/$3/$2-$3.zip"
     if [ ! -f "$archive" ]; then
         if ! command -v mvn >/dev/null && [ "$(id -u)" = 0 ]; then
             say "installing maven"
@@ -56,8 +57,9 @@ get() { # GROUP NAME VERSION SHA -> the archive's path
         fi
         command -v mvn >/dev/null || fail "no Maven found: install the package maven"
         say "fetching $2 $3 (once)"
-        mvn -q -B ${MAVEN_CACHE:+-Dmaven.repo.local="$MAVEN_CACHE"} dependency:get -Dtransitive=false -Dartifact="$1:$2:$3:zip" >&2
+        mvn -q -B -Dmaven.repo.local="$cache" dependency:get -Dtransitive=false -Dartifact="$1:$2:$3:zip" >&2
     fi
+    [ -f "$archive" ] || fail "$2 $3 could not be fetched: see what Maven said above"
     echo "$4  $archive" | sha256sum -c --quiet - >&2 || fail "$archive is not what it should be: remove it and try again"
     echo "$archive"
 }
@@ -124,9 +126,14 @@ launch() { # NODE COUNT
         { cat "$home/start$1.log" >&2 && exit 1; }
 }
 
+free() { # PORT
+    python3 -c 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1])))' "$1" 2>/dev/null ||
+        fail "port $1 is taken by another process: choose others by PORT=…, or stop it"
+}
+
 health() { # the cluster's colour and number of nodes as node 1 sees them, or nothing
     python3 - "$port" "$1" <<'PY'
-import json, sys, urllib.request
+import http.client, json, sys, urllib.request
 first, count = int(sys.argv[1]), int(sys.argv[2])
 try:
     for at in range(count):
@@ -134,7 +141,7 @@ try:
             seen = json.load(answer)
             if (seen["status"], seen["number_of_nodes"]) != ("green", count):
                 sys.exit(1)
-except OSError:
+except (OSError, http.client.HTTPException):
     sys.exit(1)
 PY
 }
@@ -143,7 +150,8 @@ start() {
     count="$1"
     java="$(find_java)"
     [ -n "$java" ] || fail "OpenSearch needs a JDK of version 21 or later: name one by OPENSEARCH_JAVA_HOME"
-    if [ -f "$home/count" ] && [ "$(cat "$home/count")" != "$count" ]; then stop; fi
+    if [ -f "$home/count" ] && [ "$(cat "$home/count") $(cat "$home/port")" != "$count $port" ]; then stop; fi
+    for node in $(seq "$count"); do up "$node" || free $((port + node - 1)); done
     fetch
     echo "$count" >"$home/count"
     echo "$port" >"$home/port"
