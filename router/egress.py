@@ -231,7 +231,7 @@ class Egress:
             at = len(self._sent) if self.keep else -1
             if self.keep:
                 self._sent.append(sent)
-        self.record(sent, decision_id)
+            self.record(sent, decision_id)  # under the lock: a seal in between would put `answered` before it
         return at
 
     def note_cost(self, at: int, tokens: int, cost_micros: int) -> None:

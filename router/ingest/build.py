@@ -13,6 +13,8 @@ INVARIANT: no text is read before what other sources and tenants no longer show 
 (tests/unit/test_ingest_revocation.py::test_revocation_comes_before_text).
 INVARIANT: a restriction or removal waits for a batch and not for the run (tests/unit/test_ingest_revocation.py::
 test_a_restriction_does_not_wait_for_the_backlog).
+INVARIANT: what fails of one tenant holds up no other: it is raised when they are done (tests/unit/test_ingest_tenants.py::
+test_a_damaged_store_holds_up_no_other_tenant, ::test_a_full_build_that_fails_holds_up_no_other_tenant).
 INVARIANT: a run over all sources leaves no text of a tenant whose last source was withdrawn
 (tests/unit/test_ingest_build.py::test_a_tenant_without_sources_is_cleared).
 INVARIANT: whatever the moment of a crash, the next run leads to the state of an undisturbed one
@@ -96,7 +98,8 @@ def index_sources(
     refresh: Refresh | None = None,
 ) -> IndexReport:
     """Bring the stores up to date with the sources. A source that fails as a whole is reported and the others go on; a
-    store, model or ledger that fails ends the run, which the next run continues. `declared` (names of all sources in
+    store, model or ledger that fails ends what is done for that tenant, which the next run continues, and is raised (the first of
+    them) when the other tenants are done. `declared` (names of all sources in
     sources.yaml) also removes what belongs to no declared source any more, or to one that is another tenant's now, in tenants that have
     none left, too; `elsewhere` are tenants of declared sources that this run leaves alone. `full` builds everything anew beside the
     current generation and shows it at the end; there a failing source leaves its tenant as it is, and is raised when the others are
@@ -111,35 +114,37 @@ def index_sources(
             jobs, workshop, declared, elsewhere = now.jobs, now.workshop, now.declared, now.elsewhere
         reports = [SourceReport(job.source.name, job.source.tenant) for job in jobs]
         pairs = list(zip(jobs, reports, strict=True))
-        failed: SourceError | UsageError | None = None
+        faults: list[PointsmanError] = []
         try:
             tenants = []
             for name in dict.fromkeys(job.source.tenant for job in jobs):
                 its = [(job, report) for job, report in pairs if job.source.tenant == name]
                 mine = declared_here(name, jobs, declared)
-                if full and not dry_run:
-                    _let_go(name, its, workshop, run_id, mine)
-                tenant = _Tenant(
-                    name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate, judge=judge,
-                    refresh=refresh,
-                )  # fmt: skip
                 try:
+                    if full and not dry_run:
+                        _let_go(name, its, workshop, run_id, mine)
+                    tenant = _Tenant(
+                        name, workshop, run_id, full=full, dry_run=dry_run, progress=progress, estimate=estimate, judge=judge,
+                        refresh=refresh,
+                    )  # fmt: skip
                     tenant.take_away(its, mine)
                 except _SourceFailed as stopped:  # in a full build
-                    failed = failed or stopped.error
+                    faults.append(stopped.error)
+                except PointsmanError as error:
+                    faults.append(error)
                 else:
                     tenants.append(tenant)
             if declared is not None:
-                reports += _clear_strangers({job.source.tenant for job in jobs} | elsewhere, workshop, dry_run=dry_run)
+                known = {job.source.tenant for job in jobs} | elsewhere
+                reports += _clear_strangers(known, workshop, faults, dry_run=dry_run)
             again = _Again(tenants)
             for tenant in tenants:
                 tenant.again = again
-            for tenant in tenants:
-                tenant.make_shown()
-            for tenant in tenants:
-                tenant.make_new()
-            if failed is not None:
-                raise failed
+            _each(tenants, _Tenant.make_shown)
+            _each(tenants, _Tenant.make_new)
+            faults += [tenant.fault for tenant in tenants if tenant.fault is not None]
+            if faults:
+                raise faults[0]
             outcome = "failed" if any(report.error for report in reports) else "done"
         except Exception:
             outcome = "failed"
@@ -151,6 +156,16 @@ def index_sources(
                     workshop.manifest.note_run(summarise_run(run_id, began_us, ended_us, outcome, reports))
                     workshop.manifest.note_states(_states(workshop, reports[: len(jobs)], ended_us, outcome, full=full))
     return IndexReport(run_id, dry_run, time.monotonic() - started, tuple(reports))
+
+
+def _each(tenants: Iterable[_Tenant], step: Callable[[_Tenant], None]) -> None:
+    """Of every tenant that has not failed: what fails of one is told when the others are done."""
+    for tenant in tenants:
+        if tenant.fault is None:
+            try:
+                step(tenant)
+            except PointsmanError as error:
+                tenant.fault = tenant.fault or error
 
 
 def declared_here(tenant: str, jobs: Iterable[SourceJob], declared: frozenset[str] | None) -> frozenset[str] | None:
@@ -253,29 +268,39 @@ def withdraw_access(
     return one.shown
 
 
-def _clear_strangers(tenants: set[str], workshop: Workshop, *, dry_run: bool) -> list[SourceReport]:
+def _clear_strangers(tenants: set[str], workshop: Workshop, faults: list[PointsmanError], *, dry_run: bool) -> list[SourceReport]:
     """Erase what is held for tenants of whom no source speaks any more: from every generation, since no run comes back to it."""
-    store, manifest = workshop.store, workshop.manifest
     reports: list[SourceReport] = []
-    for tenant in sorted(set(store.tenants()) - tenants):
-        held = list(store.documents(tenant))
-        report = {info.source: SourceReport(info.source, tenant) for info in held}
-        for info in held:
-            report[info.source].removed += 1
-        reports += report.values()
-        if dry_run:
-            continue
-        rows = [row for name in manifest.generations(tenant) for row in manifest.rows(tenant, name)]
-        if held:
-            workshop.record(
-                tenant, [LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in held]
-            )
-        if held or rows:
-            store.forget(tenant, sorted({info.document_id for info in held} | {row.document_id for row in rows}))
-            shown = [row for row in rows if row.generation == store.generation(tenant)]
-            manifest.remove([], gone_rows(shown, workshop.now_us(), "withdrawn"))
-            manifest.keep(tenant, [])
+    try:
+        strangers = sorted(set(workshop.store.tenants()) - tenants)
+    except PointsmanError as error:
+        faults.append(error)
+        strangers = []
+    for tenant in strangers:
+        try:
+            reports += _clear_stranger(tenant, workshop, dry_run=dry_run)
+        except PointsmanError as error:
+            faults.append(error)
     return reports
+
+
+def _clear_stranger(tenant: str, workshop: Workshop, *, dry_run: bool) -> list[SourceReport]:
+    store, manifest = workshop.store, workshop.manifest
+    held = list(store.documents(tenant))
+    report = {info.source: SourceReport(info.source, tenant) for info in held}
+    for info in held:
+        report[info.source].removed += 1
+    if dry_run:
+        return list(report.values())
+    rows = [row for name in manifest.generations(tenant) for row in manifest.rows(tenant, name)]
+    if held:
+        workshop.record(tenant, [LabelChange(info.source, info.document_id, info.label_digest, None, "gone") for info in held])
+    if held or rows:
+        store.forget(tenant, sorted({info.document_id for info in held} | {row.document_id for row in rows}))
+        shown = [row for row in rows if row.generation == store.generation(tenant)]
+        manifest.remove([], gone_rows(shown, workshop.now_us(), "withdrawn"))
+        manifest.keep(tenant, [])
+    return list(report.values())
 
 
 def gone_rows(rows: Iterable[ManifestRow], at_us: int, cause: Literal["gone", "not_indexable", "withdrawn"]) -> list[Gone]:
@@ -370,6 +395,7 @@ class _Tenant:
         self._pairs: Sequence[tuple[SourceJob, SourceReport]] = ()
         self.again: _Again | None = None
         self.again_us = 0
+        self.fault: PointsmanError | None = None
 
     def take_away(
         self, pairs: Sequence[tuple[SourceJob, SourceReport]], declared: frozenset[str] | None, *, any_model: bool = False
@@ -603,7 +629,10 @@ class _Again:
     def look(self) -> None:
         began_s = time.monotonic()
         for tenant in self._tenants:
-            tenant.catch_up()
+            try:
+                tenant.catch_up()
+            except PointsmanError as error:
+                tenant.fault = tenant.fault or error
         ended_s = time.monotonic()
         self._next_s = ended_s + max(LOOK_AGAIN_S, (ended_s - began_s) * (1 / LOOK_SHARE - 1))
 
@@ -824,6 +853,8 @@ class _SourceLine:
                     batch = []
                 if again is not None:
                     again.look()
+                    if self.tenant.fault is not None:
+                        raise self.tenant.fault
                     if self._is_broken():
                         break
                 if self.tenant.progress is not None:

@@ -166,6 +166,28 @@ def test_nothing_leaves_after_sealing():
     assert (code, hosted.sent, egress.seal()) == (["egress_sealed"], 0, [])
 
 
+def test_what_is_on_its_way_to_the_ledger_is_there_before_the_decision_is_sealed():
+    """Else its row would stand behind `answered`."""
+    order, inside, go = [], threading.Event(), threading.Event()
+
+    def record(sent, decision_id):
+        inside.set()
+        go.wait(5)
+        order.append("egress")
+
+    egress = Egress(ADA, POLICIES.may_disclose, SALT, record)
+    sending = threading.Thread(target=lambda: draft(egress, Hosted(), purpose()))
+    sending.start()
+    assert inside.wait(5)
+    sealing = threading.Thread(target=lambda: order.append(len(egress.seal())))
+    sealing.start()
+    sealing.join(0.1)
+    go.set()
+    sealing.join(5)
+    sending.join(5)
+    assert order == ["egress", 1]
+
+
 def test_every_purpose_has_its_word():
     import typing
 
