@@ -56,6 +56,7 @@ from router.errors import PointsmanError, SourceError, UsageError
 from router.ingest.keep import Keeper
 from router.ingest.make import Known, Lost, Made, Maker, Outcome
 from router.ingest.survey import Drop, Emptied, Labeller, Relabel, Survey, has_changed, survey_source
+from router.ingest.versions import check_spans
 from router.ingest.workshop import Failure, IndexReport, Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
 
@@ -724,6 +725,13 @@ class _SourceLine:
         self._report_survey(self.survey)
         if not self.tenant.dry_run:
             self._apply(self.survey)
+        if (
+            self.job.keep_versions
+        ):  # no text is replaced that cannot be kept; what may no longer be seen does not wait for the schema
+            try:
+                check_spans(self.workshop.entity)
+            except UsageError as error:
+                raise _SourceFailed(error) from None
 
     def _apply(self, survey: Survey, unsaid: Sequence[Drop] = ()) -> None:
         """What nobody may see any more, then labels; what a text was under when they changed is remembered first."""

@@ -25,7 +25,7 @@ from router.domain import Generation, LabelChange, ManifestRow, Switched
 from router.errors import SourceError, UsageError
 from router.ingest.build import Moment, Refresh, gone_rows, prepare_generation, settle_generation, summarise_run
 from router.ingest.keep import drop_versions
-from router.ingest.workshop import Progress, SourceJob, SourceReport, Workshop
+from router.ingest.workshop import Failure, Progress, SourceJob, SourceReport, Workshop
 from router.ports import DocumentInfo
 
 BATCH_LABELS = 1_000
@@ -69,7 +69,7 @@ def roll_back(
         with store.pinned(tenant, target.name) as view:
             hidden = replace(workshop, store=view, record=_unseen, record_switch=_unseen)
             view.mend(tenant)
-            drop_versions(tenant, hidden, current.name)
+            let_go = drop_versions(tenant, hidden, current.name)
             prepare_generation(tenant, pairs, hidden, run_id, declared=declared, progress=progress)
             if faults := view.verify(tenant):
                 raise SourceError(
@@ -78,11 +78,13 @@ def roll_back(
                     "build anew with `pointsman index --full`",
                 )
             settle_generation(tenant, pairs, hidden, run_id, declared=declared, refresh=refresh)
+            _tell(let_go, reports, current.name)
             after = {info.document_id: info for info in view.documents(tenant)}
         changes = _changes(_shown(workshop, tenant, current.name), after)
         for at in range(0, len(changes), BATCH_LABELS):
             workshop.record(tenant, changes[at : at + BATCH_LABELS])
-        workshop.record_switch(Switched(tenant, current.name, target.name, "rolled_back", {"documents": len(changes)}))
+        figures = {"documents": len(changes), **({"versions_let_go": len(let_go)} if let_go else {})}
+        workshop.record_switch(Switched(tenant, current.name, target.name, "rolled_back", figures))
         lost = {change.document_id for change in changes if change.new is None}
         gone = [row for row in workshop.manifest.rows(tenant, current.name) if row.document_id in lost]
         store.switch(tenant, target.name)
@@ -91,6 +93,13 @@ def roll_back(
         with contextlib.suppress(SourceError):
             workshop.manifest.note_run(summarise_run(run_id, began_us, workshop.now_us(), "done", reports))
     return RolledBack(tenant, current.name, target.name, tuple(reports), len(changes))
+
+
+def _tell(let_go: Sequence[ManifestRow], reports: Sequence[SourceReport], shown: str) -> None:
+    why = f"an earlier version was let go: `{shown}`, which was shown, does not hold it, and may have let go of it for a reason"
+    for report in reports:
+        keys = [row.key for row in let_go if row.source == report.source]
+        report.notes.extend(Failure(key, "version_not_kept", why) for key in keys)
 
 
 def _unseen(*_: object) -> None:

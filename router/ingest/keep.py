@@ -192,11 +192,12 @@ class Keeper:
         return []
 
 
-def drop_versions(tenant: str, workshop: Workshop, shown: str) -> None:
+def drop_versions(tenant: str, workshop: Workshop, shown: str) -> list[ManifestRow]:
     """On the way back to the generation that `workshop.store` takes for current: of its versions only those stay that are in the one
-    that is `shown`, too. What was removed or forgotten since does not come back."""
+    that is `shown`, too. What was removed or forgotten since does not come back. Returns what was let go."""
     there = {(row.document_id, row.narrowing) for row in workshop.manifest.rows(tenant, shown) if is_version(row.key)}
     rows = workshop.manifest.rows(tenant, workshop.store.generation(tenant) or "")
     gone = [row for row in rows if is_version(row.key) and (row.document_id, row.narrowing) not in there]
     workshop.store.delete(tenant, [row.document_id for row in gone])
     workshop.manifest.remove(gone)
+    return gone

@@ -25,7 +25,7 @@ from router.errors import SourceError
 from router.filters import EntityType
 from router.ingest.blocks import REASONS, TRANSIENT
 from router.ingest.label import Labelled, Unlabelled, build_labels
-from router.ingest.versions import check_spans, is_held_back, is_version, parse_version, version_labels, versions_of
+from router.ingest.versions import is_held_back, is_version, parse_version, version_labels, versions_of
 from router.ingest.workshop import Failure, SourceJob
 from router.ports import DocumentInfo, DocumentSource
 
@@ -120,11 +120,8 @@ def survey_source(
     shown: bool = False,
 ) -> Survey:
     """`rows` by key and `held` by document id are what manifest and store know; `buried` are hashes of forgotten contents; `shown` says
-    that documents of it are in another generation. Raises `SourceError`, `Emptied` with what is to be hidden, and `UsageError` where
-    versions are to be kept that the schema cannot label."""
+    that documents of it are in another generation. Raises `SourceError`, and `Emptied` with what is to be hidden."""
     source, survey = job.source, Survey()
-    if job.keep_versions:
-        check_spans(labeller.entity)
     living: dict[str, Labels] = {}
     _list_entries(survey, job.documents)
     if (held or shown) and getattr(job.documents, "emptied", False):

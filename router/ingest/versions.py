@@ -87,8 +87,9 @@ def parse_version(text: str) -> Version:
 
 def version_labels(version: Version, living: Labels | None, entity: EntityType) -> Labels:
     """`living` are the labels of the document, None where it is not shown. Which of two different sets is the stricter nobody can say
-    who does not read the policies: a group that is taken away may be the one that forbids."""
-    if living is None or label_digest("", version.labels) != label_digest("", living):
+    who does not read the policies: a group that is taken away may be the one that forbids. Where the schema gives documents no end, a
+    version would be taken for a text of today."""
+    if living is None or with_spans(entity) is entity or label_digest("", version.labels) != label_digest("", living):
         return {name: frozenset() for name, spec in entity.fields.items() if spec.kind == "set"}
     since = {} if version.since_ms is None else {SINCE_FIELD: version.since_ms}
     return {**version.labels, **since, UNTIL_FIELD: version.until_ms}

@@ -169,6 +169,41 @@ def test_without_spans_in_the_schema_nothing_is_kept(world: Versioned) -> None:
     assert "effective_to?: Long" in report.error.hint
 
 
+def test_without_spans_in_the_schema_removals_and_labels_do_not_wait(world: Versioned) -> None:
+    """Only keeping is refused: no text is replaced. What was kept is held back, since nothing would tell it from a text of today."""
+    world.rewrite("a.md", "# Leave\n\nThirty-two days a year.\n")
+    world.index()
+    (version,) = world.versions("a.md")
+    assert version in world.seen()
+    world.rewrite("a.md", "# Leave\n\nThirty-four days a year.\n")
+    (world.docs / "b.md").unlink()
+    report = index_sources(world.jobs(), replace(world.workshop(), entity=DOCUMENT)).sources[0]
+    assert isinstance(report.error, UsageError)
+    assert report.error.code == "versions_without_span"
+    assert world.ids() == ["a.md", version]
+    assert version not in world.seen()
+    assert "Thirty-two" in world.text("a.md")
+    assert world.index().error is None
+    assert version in world.seen()
+    assert "Thirty-four" in world.text("a.md")
+
+
+def test_going_forward_tells_which_versions_it_let_go(world: Versioned) -> None:
+    world.index(full=True)
+    for days in ("thirty-two", "thirty-four"):
+        world.rewrite("a.md", f"# Leave\n\nNow {days} days a year.\n")
+        world.index()
+    versions = world.versions("a.md")
+    assert len(versions) == 2
+    declared, switches = frozenset({"docs"}), []
+    roll_back(world.jobs(), TENANT, world.workshop(), declared=declared)
+    workshop = replace(world.workshop(), record_switch=switches.append)
+    forward = roll_back(world.jobs(), TENANT, workshop, declared=declared, to="g-000002")
+    assert world.versions("a.md") == []
+    assert sorted(note.key for note in forward.sources[0].notes if note.reason == "version_not_kept") == versions
+    assert switches[-1].figures["versions_let_go"] == 2
+
+
 def test_a_name_that_reads_like_a_version_is_refused(world: Versioned) -> None:
     world.write("x.md@@0123456789ab", "text")
     assert ("x.md@@0123456789ab", "reserved_name") in world.failed(world.index()).items()
