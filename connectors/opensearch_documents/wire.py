@@ -194,7 +194,8 @@ class Wire:
 
     def _search_once(self, index: str, parts: Sequence[str], deadline: Deadline) -> list[dict[str, Any]] | None:
         wait_ms = max(1, int(deadline.left_s() * 1000))
-        head = f'{{"allow_partial_search_results":false,"cancel_after_time_interval":"{wait_ms}ms"}}\n'
+        # A count is of one question under one filter and is not asked again: kept by a node, it would push out what is.
+        head = f'{{"allow_partial_search_results":false,"request_cache":false,"cancel_after_time_interval":"{wait_ms}ms"}}\n'
         body = "".join(f"{head}{part}\n" for part in parts)
         found = self.send("POST", f"/{index}/_msearch", body=body, deadline=deadline, absent_ok=True, lines=True)
         if found is None:

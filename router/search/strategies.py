@@ -60,6 +60,8 @@ def parse_strategy(name: str, *, model: bool) -> Known:
         raise UsageError("strategy_unknown", f"`{name[:40]}` is no strategy", f"one of {', '.join(STRATEGIES)}")
     if known.model and not model:
         raise UsageError(
-            "strategy_without_model", f"the strategy `{name}` asks a model, and none is configured", "name one in `[providers]`"
+            "strategy_without_model",
+            f"the strategy `{name}` asks a model, and none can be asked",
+            "name one in `[providers]`, and set the variable that its `key_env` names",
         )
     return known

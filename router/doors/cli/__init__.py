@@ -36,7 +36,7 @@ class _DefaultGroup(TyperGroup):
         at = 0
         while at < len(args) and args[at].partition("=")[0] in ("--json", "--config"):
             at += 2 if args[at] == "--config" else 1
-        if args[at : at + 1] != ["--help"] and (at >= len(args) or args[at] not in self.commands):
+        if args[at : at + 1] not in (["--help"], ["-h"]) and (at >= len(args) or args[at] not in self.commands):
             args = [*args[:at], "run", *args[at:]]
         return super().parse_args(ctx, args)
 
@@ -46,6 +46,7 @@ _PLAIN: dict[str, Any] = {
     "no_args_is_help": True,
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["--help", "-h"]},
 }
 app = typer.Typer(
     help="Pointsman: a governed-retrieval router. It returns evidence that the caller may see, with a receipt.", **_PLAIN
@@ -238,7 +239,7 @@ def ask(
     person: Person = None,
     token: Token = None,
     people: People = None,
-    k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
+    k: Annotated[int, typer.Option("-k", "--k", help="Passages wanted, 1 to 50.")] = 5,
     route: Annotated[
         str | None, typer.Option(help="Search only this: documents, contextual (their contextual index), sql (tables) or both.")
     ] = None,
