@@ -38,6 +38,8 @@ MAX_BYTES = 64 * 1024 * 1024
 SIDECAR_BYTES = 1024 * 1024
 SETTLED_S = 0.05  # a file written less than this ago may change again under the same time stamp
 SETTLED_COARSE_S = 2.5  # the same where the file system keeps whole seconds
+_JUST_BEFORE_US = 60_000_000
+"""Labels that changed so shortly before a listing, or after it, may be of another text than was listed. More than clocks differ."""
 _SIDECAR = re.compile(r"(?s)(.+)\.labels\.ya?ml", re.IGNORECASE)
 _LABELS_NAME = re.compile(r"labels\.ya?ml", re.IGNORECASE)
 _HINT_LABELS = "see policies/README.md for the format of labels"
@@ -58,6 +60,7 @@ class Folder:
         self._sidecars: dict[str, list[str]] = {}
         self._misplaced: dict[str, str] = {}
         self._memo: dict[tuple[int, ...], tuple[Mapping[str, object], ...]] = {}
+        self._listed_us = 0
         self.emptied = False
         """Whether the latest listing found nothing but hidden files, as in a place where nothing is mounted."""
 
@@ -65,6 +68,7 @@ class Folder:
 
     def entries(self) -> Iterator[Entry | Rejected]:
         self._rules, self._memo = load_rules(self._labels, named=self._named), {}
+        self._listed_us = time.time_ns() // 1000
         if not self._root.is_dir():
             raise SourceError(
                 "source_missing",
@@ -96,9 +100,9 @@ class Folder:
                     sidecars.append(key)
                 elif _LABELS_NAME.fullmatch(item.name):
                     yield _idle_labels(key)
-                elif item.is_symlink():
+                elif (kind := _kind_of(item, key)) == "link":
                     yield Rejected(key, "link", "a link is not followed; what it leads to is indexed under its own name")
-                elif item.is_dir():
+                elif kind == "folder":
                     waiting.append((item.path, key + "/"))
                 else:
                     yield self._visit(item, key)
@@ -164,7 +168,19 @@ class Folder:
             read = [self._read_sidecar(sidecar) for sidecar in self._sidecars[key]]
         except NotPlain as fault:
             return RawLabels(rules, fault=f"its sidecar cannot be read ({fault})")
-        return RawLabels(rules, tuple(said for said, _ in read), changed_us=max([changed_us, *(at_us for _, at_us in read)]))
+        changed_us = max([changed_us, *(at_us for _, at_us in read)])
+        if changed_us > self._listed_us - _JUST_BEFORE_US and self._is_another(entry):
+            return RawLabels(
+                rules, fault="it changed while its labels were read, which may be of the new text; the next run reads both"
+            )
+        return RawLabels(rules, tuple(said for said, _ in read), changed_us=changed_us)
+
+    def _is_another(self, entry: Entry) -> bool:
+        """Whether the file is no longer the one that was listed."""
+        try:
+            return _fingerprint(os.stat(self._root / entry.key, follow_symlinks=False)) != entry.fingerprint
+        except OSError:
+            return True
 
     def _read_sidecar(self, key: str) -> tuple[Mapping[str, object], int]:
         """What it says, and when it last changed. Raises `NotPlain`."""
@@ -217,6 +233,14 @@ class Folder:
         age_s = (time.time_ns() - max(after.st_mtime_ns, after.st_ctime_ns)) / 1e9
         settled = age_s > (SETTLED_S if after.st_ctime_ns % 1_000_000_000 else SETTLED_COARSE_S)
         return Content(data, entry.key.rsplit("/", 1)[-1], _fingerprint(after) if settled else "")
+
+
+def _kind_of(item: os.DirEntry[str], key: str) -> str:
+    """Where the medium does not say it, all below the name may be missing."""
+    try:
+        return "link" if item.is_symlink() else "folder" if item.is_dir() else "file"
+    except OSError as error:
+        raise _unlisted(key, error) from None
 
 
 def _unlisted(place: str, error: OSError) -> SourceError:

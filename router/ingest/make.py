@@ -220,7 +220,7 @@ class Maker:
             return ""
 
     def _unread(self, entry: Entry, error: SourceError) -> Lost:
-        """A file that is being written, or that the medium does not give, stays as it was until the next run, under the labels of now;
+        """A file that is being written, or that the medium does not give, stays as it was until the next run, while its labels do;
         anything else may no longer be shown."""
         row = None
         if error.code not in UNREAD:

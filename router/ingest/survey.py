@@ -2,6 +2,8 @@
 
 INVARIANT: a document whose labels cannot be built is dropped, whatever it was labelled before
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
+INVARIANT: labels are those of the text that stands under them: one that may be older than a change of labels goes before they change
+(tests/unit/test_ingest_revocation.py::test_an_old_text_is_never_under_labels_of_the_new_one).
 INVARIANT: labels of now hold for all that a store shows before text is read, whatever the manifest knows of it
 (tests/unit/test_ingest_revocation.py::test_labels_reach_what_the_manifest_does_not_vouch_for).
 INVARIANT: of a source in which nothing stands any more nothing is shown, and nothing is thrown away
@@ -142,7 +144,7 @@ def survey_source(
         indexed = row is not None and row.state == "indexed"
         if row is not None and row.state in {"indexed", "writing"}:
             living[entry.key] = labelled.labels
-        _labelled(survey, entry, row, info, labelled, job.pipeline_of(labelled.labels) if indexed else job.pipeline)
+        _labelled(survey, job, entry, row, info, labelled, job.pipeline_of(labelled.labels) if indexed else job.pipeline)
     survey.drops.extend(
         Drop(row.document_id, row, None, "not_indexable" if key in there else "gone")
         for key, row in rows.items()
@@ -257,13 +259,19 @@ def _unlabelled(
 
 
 def _labelled(
-    survey: Survey, entry: Entry, row: ManifestRow | None, info: DocumentInfo | None, labelled: Labelled, pipeline: str
+    survey: Survey,
+    job: SourceJob,
+    entry: Entry,
+    row: ManifestRow | None,
+    info: DocumentInfo | None,
+    labelled: Labelled,
+    pipeline: str,
 ) -> None:
     if row is None or row.state == "writing":
         _unvouched(survey, info, labelled)
         survey.pending.append(entry)
     elif row.state == "indexed":
-        _indexed(survey, entry, row, info, labelled, pipeline)
+        _indexed(survey, job, entry, row, info, labelled, pipeline)
     elif not _same(row, entry, pipeline) or row.reason in TRANSIENT or (row.state == "failed" and row.reason not in REASONS):
         _unvouched(survey, info, labelled)
         survey.pending.append(entry)
@@ -282,10 +290,18 @@ def _unvouched(survey: Survey, info: DocumentInfo | None, labelled: Labelled) ->
 
 
 def _indexed(
-    survey: Survey, entry: Entry, row: ManifestRow, info: DocumentInfo | None, labelled: Labelled, pipeline: str
+    survey: Survey,
+    job: SourceJob,
+    entry: Entry,
+    row: ManifestRow,
+    info: DocumentInfo | None,
+    labelled: Labelled,
+    pipeline: str,
 ) -> None:
-    """A change of rules applies at once, also to a document that will be read again: reading takes time."""
-    if info is None or info.chunks != row.chunks:
+    """A change of rules applies at once, also to a document that will be made again: that takes time. Where the text may be another
+    as well, the rules may have been opened for the new one: the old one goes."""
+    other = info is not None and info.label_digest != labelled.digest and row.fingerprint != entry.fingerprint
+    if info is None or info.chunks != row.chunks or (other and has_changed(job, entry, row)):
         _unvouched(survey, info, labelled)
         survey.pending.append(entry)
         return

@@ -343,6 +343,80 @@ def test_of_what_was_forgotten_nothing_is_left_but_its_hash(world: World) -> Non
         forget_document(world.source, "docs/a.md", world.workshop())
 
 
+# --- labels that change with their text ---------------------------------------------------------------------------
+
+
+OPENED = "rules:\n  - { match: '**', groups: [corp:all, corp:hr], sensitivity: internal }\n"
+
+
+def declassify(world: World) -> None:
+    """As an author does it: the text first, then what it is under."""
+    world.write("a.md", "# A\n\nThe price was taken out.\n", old=False)
+    world.write("labels.yaml", OPENED, old=False)
+
+
+def seen_texts(world: World) -> dict[str, str]:
+    return {key: world.text(key) for key, labels in world.labels().items() if "corp:all" in labels["groups"]}
+
+
+@pytest.fixture
+def secret(world: World) -> World:
+    world.write("labels.yaml", OPENED + "  - { match: 'a.md', groups: [corp:hr] }\n")
+    world.write("a.md", "# A\n\nThe price is five million.\n")
+    world.index()
+    assert seen_texts(world) == {"z.md": "Six weeks."}
+    return world
+
+
+def test_an_old_text_is_never_under_labels_of_the_new_one(secret: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while the file cannot be read, nor between labels and text of a run, nor after a killed one."""
+    declassify(secret)
+    real = Folder.read
+
+    def failing(self: Folder, entry: Any) -> Any:
+        if entry.key == "a.md":
+            raise SourceError("read_failed", "the disk does not give it", retryable=True)
+        return real(self, entry)
+
+    monkeypatch.setattr(Folder, "read", failing)
+    for _ in range(3):
+        secret.index()
+        assert seen_texts(secret) == {"z.md": "Six weeks."}
+    monkeypatch.undo()
+    secret.index()
+    assert seen_texts(secret) == {"a.md": "The price was taken out.", "z.md": "Six weeks."}
+
+
+def test_a_file_that_was_only_touched_takes_its_labels_at_once(secret: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes say that the text is the one that was read."""
+    secret.write("a.md", "# A\n\nThe price is five million.\n", old=False)
+    secret.write("labels.yaml", OPENED, old=False)
+    report = secret.index()
+    assert (report.relabelled, report.removed) == (1, 0)
+    assert seen_texts(secret)["a.md"] == "The price is five million."
+
+
+def test_a_text_that_changes_while_its_sidecar_is_read(secret: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed before, labelled after: the labels may be of the new text."""
+    secret.write("labels.yaml", OPENED)
+    secret.write("a.md.labels.yaml", "groups: [corp:hr]\n")
+    secret.index()
+    real, done = Folder.labels, []
+
+    def labels(self: Folder, entry: Any) -> Any:
+        if entry.key == "a.md" and not done:
+            done.append(True)
+            secret.write("a.md", "# A\n\nThe price was taken out.\n", old=False)
+            secret.write("a.md.labels.yaml", "groups: [corp:all, corp:hr]\n", old=False)
+        return real(self, entry)
+
+    monkeypatch.setattr(Folder, "labels", labels)
+    secret.index()
+    assert seen_texts(secret) == {"z.md": "Six weeks."}
+    secret.index()
+    assert seen_texts(secret) == {"a.md": "The price was taken out.", "z.md": "Six weeks."}
+
+
 # --- how the runs went ------------------------------------------------------------------------------------------------
 
 
