@@ -713,11 +713,16 @@ class Router:
         names = {job.source.name for job in jobs}
         left = {source.tenant for name, source in policies.sources.items() if name not in names}
         moved = {job.source.name for job in before.jobs} - names  # in the tenant that it left it is nobody's
+        declared = before.declared
+        if declared is not None:  # also those that are newer than the run, which another one may have indexed
+            tenants = {job.source.tenant for job in before.jobs}
+            newer = {source.name for source in policies.sources.values() if source.tenant in tenants}
+            declared = (declared & policies.sources.keys() | newer) - moved
         return replace(
             before,
             jobs=tuple(jobs),
             workshop=replace(before.workshop, entity=policies.document_type),
-            declared=None if before.declared is None else (before.declared & policies.sources.keys()) - moved,
+            declared=declared,
             elsewhere=before.elsewhere | left,
         )
 

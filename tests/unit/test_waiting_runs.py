@@ -103,3 +103,31 @@ def test_an_estimate_counts_what_may_be_thought(tmp_path, server, send):
         assert estimate.contexts == report.contexts.written > 0
         assert report.contexts.tokens.output == 4_096 * report.contexts.written == estimate.most.output
         assert report.contexts.money <= estimate.money(batch=send == "batch")[1]
+
+
+def test_a_source_that_another_run_brought_in_stays(tmp_path, monkeypatch):
+    """Declared and indexed after this run had read which sources there are, and before it got the lock."""
+    config = write_world(tmp_path / "world")
+    declared = config.parent / "policies" / "sources.yaml"
+    whole = declared.read_text()
+    declared.write_text("\n".join(line for line in whole.splitlines() if "notes:" not in line) + "\n")
+
+    def notes(router):
+        return sum(info.source == "notes" for name in router.store.tenants() for info in router.store.documents(name))
+
+    with Router(load_settings(config)) as router:
+        router.index()
+        real = router.index_jobs
+
+        def later(*arguments, **options):
+            declared.write_text(whole)
+            with Router(load_settings(config)) as other:
+                other.index()
+                assert notes(other) > 0
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(router, "index_jobs", later)
+        router.index()
+    with Router(load_settings(config)) as router:
+        assert notes(router) > 0
+        assert not [gone for gone in router.manifest.gone() if gone.source == "notes"]
