@@ -1267,8 +1267,12 @@ class _Scribes:
     """One scribe a tenant for one run, all with one purse."""
 
     def __init__(self, router: Router, spend_cap: float | None) -> None:
-        self._router, self._spend_cap = router, spend_cap
+        from router.ingest.scribe import Purse
+
+        self._router = router
         self._purse: Purse | None = None
+        if spend_cap is not None:  # a cap that cannot be held is the command's fault, and of no source
+            self._purse = Purse(_build_writing(router.settings, spend_cap))
         self._made: dict[str, Scribe] = {}
 
     def again(self) -> _Scribes:
@@ -1281,7 +1285,7 @@ class _Scribes:
 
         router = self._router
         if self._purse is None:
-            self._purse = Purse(_build_writing(router.settings, self._spend_cap))
+            self._purse = Purse(_build_writing(router.settings, None))
         if tenant not in self._made:
             named, model, egress = router.settings.providers.claude, router.context_model, router.index_egress(tenant)
             self._made[tenant] = Scribe(

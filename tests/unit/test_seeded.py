@@ -572,10 +572,10 @@ def test_tables_that_fail_leave_the_documents(router):
 
 def test_an_embedder_hears_of_the_class_of_the_seed(router, monkeypatch):
     """No reviewer opened the column, so nothing says that the cell is less than the highest; the caller's own words are the question's."""
-    seen, embed = {}, legs.embed_question
+    seen, embed = {}, legs.prepare_question
     monkeypatch.setattr(
         legs,
-        "embed_question",
+        "prepare_question",
         lambda asking: (seen.update({asking.question.text: question_classes(asking, asking.question.text, ())}), embed(asking))[
             1
         ],

@@ -239,7 +239,7 @@ def ask(
     person: Person = None,
     token: Token = None,
     people: People = None,
-    k: Annotated[int, typer.Option("-k", "--k", help="Passages wanted, 1 to 50.")] = 5,
+    k: Annotated[int, typer.Option("-k", help="Passages wanted, 1 to 50.")] = 5,
     route: Annotated[
         str | None, typer.Option(help="Search only this: documents, contextual (their contextual index), sql (tables) or both.")
     ] = None,

@@ -293,7 +293,7 @@ def print_report(report: IndexReport, *, details: bool = True) -> None:
     print_table(("source", *COUNTS, "not indexed"), rows, title="would be done" if report.dry_run else None)
     for source in report.sources:
         if source.error is not None:
-            say(f"{source.source}: {source.error.message}", "bold red")
+            say(f"{source.source}: {source.error.message}" + (f"; {source.error.hint}" if source.error.hint else ""), "bold red")
         for item in source.failures if details else ():
             say(f"not indexed  {one_line(source.source + '/' + item.key)}  {item.reason}: {one_line(item.detail)}", "yellow")
         for item in source.notes if details else ():
