@@ -1,4 +1,4 @@
-"""What has to be done for one source: its list and labels held against manifest and store. Reads no document.
+"""What has to be done for one source: its list and labels held against manifest and store. Reads bytes only where labels and file changed together.
 
 INVARIANT: a document whose labels cannot be built is dropped, whatever it was labelled before
 (tests/unit/test_ingest_build.py::test_lost_documents_disappear).
